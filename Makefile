@@ -1,0 +1,63 @@
+# `make demo` and `make test` work on a fresh clone: they need only python3 (3.10 or newer) with venv and pip.
+# PYTHON chooses the interpreter that .venv is made with; ARGS is handed on, e.g. make demo ARGS="--steps 50".
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-slow lint format typecheck docs-check wheel gallery clean distclean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(VENV)/pyvenv.cfg:
+	$(PYTHON) -m venv $(VENV)
+
+# pip older than 22 cannot install a pyproject.toml project in editable form; a newer one is left as it is.
+$(INSTALLED): pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
+	$(BIN)/python -m pip install 'pip>=22'
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+install: $(INSTALLED)  ## make .venv with the pinned versions
+
+demo: $(INSTALLED)  ## train a Transformer through annealing circuits on Aer
+	$(BIN)/python examples/train_dqa.py --backend aer_simulator $(ARGS)
+
+test: $(INSTALLED)  ## run the tests
+	$(BIN)/python -m pytest $(ARGS)
+
+test-slow: $(INSTALLED)  ## run the tests that take minutes
+	$(BIN)/python -m pytest -m "slow and not hardware" $(ARGS)
+
+lint: $(INSTALLED)  ## check style and formatting
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+
+format: $(INSTALLED)  ## mend what the linter can mend
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+typecheck: $(INSTALLED)  ## type-check the package, strictly
+	$(BIN)/python -m mypy
+
+docs-check: $(INSTALLED)  ## run the README's code and check the links in the documentation
+	$(BIN)/python -m pytest tests/test_readme.py $(ARGS)
+
+# Without isolation the build uses the pinned hatchling.
+wheel: $(INSTALLED)  ## build the sdist and, from it, the wheel
+	$(BIN)/python -m build --no-isolation
+
+gallery: $(INSTALLED)  ## regenerate the circuit gallery
+	$(BIN)/python circuits/regenerate.py $(ARGS)
+
+clean:  ## remove what was built or cached
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean  ## remove .venv too
+	rm -rf $(VENV)
