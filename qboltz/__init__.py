@@ -1,0 +1,72 @@
+"""Boltzmann attention on quantum annealing circuits: attention weights are magnetizations of Ising models.
+
+The names below are loaded on first use, so that ``import qboltz`` costs milliseconds.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qboltz.attention import BoltzmannAttention as BoltzmannAttention
+    from qboltz.autograd import magnetization as magnetization
+    from qboltz.circuits import AnnealingCircuit as AnnealingCircuit
+    from qboltz.circuits import annealing_circuit as annealing_circuit
+    from qboltz.ensemble import SampledEnsemble as SampledEnsemble
+    from qboltz.ensemble import Solver as Solver
+    from qboltz.ensemble import SpinEnsemble as SpinEnsemble
+    from qboltz.errors import BackendNotFoundError as BackendNotFoundError
+    from qboltz.errors import ConvergenceError as ConvergenceError
+    from qboltz.errors import SelfTestError as SelfTestError
+    from qboltz.errors import TooManySpinsError as TooManySpinsError
+    from qboltz.functional import boltzmann_attention as boltzmann_attention
+    from qboltz.ising import IsingModel as IsingModel
+    from qboltz.schedule import AnnealingSchedule as AnnealingSchedule
+    from qboltz.solvers import SOLVERS as SOLVERS
+    from qboltz.solvers import make_solver as make_solver
+    from qboltz.solvers.annealing import AnnealingSolver as AnnealingSolver
+    from qboltz.solvers.exact import ExactSolver as ExactSolver
+    from qboltz.solvers.gibbs import GibbsSolver as GibbsSolver
+    from qboltz.solvers.mean_field import MeanFieldSolver as MeanFieldSolver
+    from qboltz.solvers.statevector import StatevectorSolver as StatevectorSolver
+
+_HOME = {
+    "BoltzmannAttention": "attention",
+    "boltzmann_attention": "functional",
+    "magnetization": "autograd",
+    "IsingModel": "ising",
+    "SpinEnsemble": "ensemble",
+    "SampledEnsemble": "ensemble",
+    "Solver": "ensemble",
+    "AnnealingSchedule": "schedule",
+    "AnnealingCircuit": "circuits",
+    "annealing_circuit": "circuits",
+    "ExactSolver": "solvers.exact",
+    "StatevectorSolver": "solvers.statevector",
+    "AnnealingSolver": "solvers.annealing",
+    "GibbsSolver": "solvers.gibbs",
+    "MeanFieldSolver": "solvers.mean_field",
+    "SOLVERS": "solvers",
+    "make_solver": "solvers",
+    "TooManySpinsError": "errors",
+    "BackendNotFoundError": "errors",
+    "ConvergenceError": "errors",
+    "SelfTestError": "errors",
+}
+
+__all__ = [*sorted(_HOME), "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("qboltz")
+    if name not in _HOME:
+        raise AttributeError(f"module 'qboltz' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"qboltz.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_HOME))

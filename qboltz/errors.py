@@ -1,0 +1,30 @@
+"""Errors that a caller may want to catch by class; everything else is a ValueError or TypeError."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TooManySpinsError(ValueError):
+    """A model has more spins than a solver can treat; the message says the cost and what to use instead."""
+
+
+class BackendNotFoundError(ValueError):
+    """A backend name could not be resolved; the message says where it was looked for and names close matches."""
+
+
+class ConvergenceError(RuntimeError):
+    """An iteration found no solution; the message says for how many rows, how far off, and what to use instead."""
+
+
+class SelfTestError(RuntimeError):
+    """A sampler returned wrong physics for a circuit with a known answer: its results must not be used."""
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
+    """Message for a name outside a closed list: rule, value and the closest known names."""
+    names = sorted(known)
+    message = f"{kind} must be one of {', '.join(map(repr, names))}, got {name!r}."
+    close = difflib.get_close_matches(str(name), names, n=3)
+    return message + (f" Did you mean {' or '.join(map(repr, close))}?" if close else "")
