@@ -1,0 +1,155 @@
+"""Boltzmann attention as a function, with the conventions of ``scaled_dot_product_attention``."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from qboltz.autograd import magnetization
+from qboltz.ensemble import Solver
+from qboltz.errors import unknown_name
+
+Variant = Literal["softmax", "h+J", "h-only", "J-only"]
+VARIANTS: tuple[Variant, ...] = ("softmax", "h+J", "h-only", "J-only")
+
+
+def boltzmann_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    couplings: Tensor | None,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    *,
+    solver: Solver | None = None,
+    variant: Variant = "h+J",
+) -> Tensor:
+    r"""Attention whose weights are magnetizations of one Ising model per query.
+
+    .. math::
+        h_{ij} = q_i \cdot k_j / \sqrt{d}, \qquad m_{ij} = \langle s_j \rangle_{h_i, J}, \qquad
+        \alpha_{ij} = (m_{ij} + 1) / 2, \qquad o_i = \sum_j \frac{\alpha_{ij}}{\sum_k \alpha_{ik}} v_j
+
+    Args:
+        query: ``(..., L, d)``.
+        key: ``(..., S, d)``.
+        value: ``(..., S, d_v)``.
+        couplings: ``J`` between key positions, ``(..., S, S)``, symmetric with zero diagonal, shared by all queries;
+            leading dimensions broadcast to those of the scores (for heads: ``(H, S, S)``). ``None`` is ``J = 0``.
+        attn_mask: broadcastable to ``(..., L, S)``: boolean (True = attend), or floating point, added to the scores
+            (``-inf`` removes the key).
+        is_causal: query ``i`` sees keys ``0..i`` (upper-left corner); combines with ``attn_mask``.
+        scale: factor of the scores, ``1 / sqrt(d)`` by default.
+        solver: who computes the magnetizations, ``ExactSolver()`` by default.
+        variant: ``"h+J"``; ``"h-only"`` (``J = 0``: normalized sigmoid attention, ``alpha = sigmoid(2 h)``);
+            ``"J-only"`` (``h = 0``); ``"softmax"``.
+
+    Returns:
+        ``(..., L, d_v)`` in the dtype of ``query``. A query that sees no key, or whose every spin is ``-1`` to
+        machine precision, attends to nothing: zeros.
+
+    Raises:
+        TypeError, ValueError: a tensor, mask or name is wrong; the message names it, the rule and the value.
+
+    Source: arXiv:2606.12478.
+    """
+    _check_projections(query, key, value)
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    wide = torch.promote_types(query.dtype, torch.float32)
+    with torch.autocast(query.device.type, enabled=False):
+        scores = query.to(wide) @ key.to(wide).mT * factor  # (..., L, S)
+        scores, visible = apply_mask(scores, attn_mask, is_causal)
+        weights = attention_weights(scores, couplings, visible, solver=solver, variant=variant)
+        return (weights @ value.to(wide)).to(query.dtype)
+
+
+def attention_weights(
+    scores: Tensor,
+    couplings: Tensor | None,
+    visible: Tensor | None = None,
+    *,
+    solver: Solver | None = None,
+    variant: Variant = "h+J",
+) -> Tensor:
+    """The weights of :func:`boltzmann_attention` from scores ``(..., L, S)``; each row sums to 1, or to 0 for nothing.
+
+    ``couplings`` is ``(..., S, S)`` or ``None``, ``visible`` boolean and broadcastable to the scores (True = attend).
+    """
+    if variant not in VARIANTS:
+        raise ValueError(unknown_name("variant", variant, VARIANTS))
+    if variant == "softmax":
+        return _softmax(scores, visible)
+    # J-only multiplies by zero, rather than dropping the scores, so that every parameter stays in the graph (DDP).
+    fields = scores * 0 if variant == "J-only" else scores
+    alpha = (magnetization(fields, _shared(couplings, scores, variant), visible, solver=solver) + 1) / 2
+    if visible is not None:
+        alpha = alpha * visible
+    total = alpha.sum(-1, keepdim=True)
+    normalized: Tensor = alpha / torch.where(total > torch.finfo(alpha.dtype).eps, total, 1)
+    return normalized
+
+
+def apply_mask(scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+    """Scores with a float mask added, and which keys are visible; ``None`` when all are."""
+    visible = None
+    if attn_mask is not None:
+        _check_mask(attn_mask, scores)
+        if attn_mask.dtype == torch.bool:
+            visible = attn_mask
+        else:
+            visible = attn_mask != -math.inf
+            scores = scores + torch.where(visible, attn_mask, 0).to(scores.dtype)
+    if is_causal:
+        causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        visible = causal if visible is None else visible & causal
+    return scores, visible
+
+
+def _shared(couplings: Tensor | None, scores: Tensor, variant: Variant) -> Tensor:
+    keys = scores.shape[-1]
+    if variant == "h-only" or couplings is None:
+        return scores.new_zeros(keys, keys)
+    if couplings.shape[-2:] != (keys, keys):
+        raise ValueError(f"couplings must be (..., {keys}, {keys}) for {keys} keys, got {tuple(couplings.shape)}.")
+    return couplings.unsqueeze(-3)  # (..., 1, S, S): the same for every query
+
+
+def _softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
+    if visible is None:
+        return torch.softmax(scores, -1)
+    attends = visible.any(-1, keepdim=True)
+    lowest = torch.where(attends & ~visible, -math.inf, 0.0).to(scores.dtype)
+    return torch.softmax(torch.where(visible, scores, 0) + lowest, -1) * visible
+
+
+def _check_projections(query: Tensor, key: Tensor, value: Tensor) -> None:
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+            got = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise TypeError(f"{name} must be a floating point tensor, got {got}.")
+        if tensor.dim() < 2:
+            raise ValueError(f"{name} must be (..., length, features), got {tuple(tensor.shape)}.")
+        if tensor.dtype != query.dtype:
+            raise TypeError(f"{name} must have the dtype of query, {query.dtype}, got {tensor.dtype}.")
+    if query.shape[-1] != key.shape[-1]:
+        raise ValueError(f"key must be (..., S, {query.shape[-1]}) like query, got {tuple(key.shape)}.")
+    if key.shape[-2] != value.shape[-2]:
+        raise ValueError(f"value must be (..., {key.shape[-2]}, d_v) like key, got {tuple(value.shape)}.")
+
+
+def _check_mask(attn_mask: Tensor, scores: Tensor) -> None:
+    if not isinstance(attn_mask, Tensor) or not (attn_mask.dtype == torch.bool or attn_mask.is_floating_point()):
+        got = attn_mask.dtype if isinstance(attn_mask, Tensor) else type(attn_mask).__name__
+        raise TypeError(f"attn_mask must be a boolean or floating point tensor, got {got}.")
+    try:
+        fits = torch.broadcast_shapes(attn_mask.shape, scores.shape) == scores.shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(f"attn_mask must broadcast to {tuple(scores.shape)}, got {tuple(attn_mask.shape)}.")
+    if attn_mask.is_floating_point() and bool((attn_mask.isnan() | (attn_mask == math.inf)).any()):
+        raise ValueError("attn_mask must be finite or -inf (which removes the key), got NaN or +inf.")
