@@ -121,7 +121,7 @@ class Groups:
         self.visible = None if model.visible is None else self._fold(model.visible.expand(model.fields.shape))
 
     def _fold(self, values: Tensor) -> Tensor:
-        permuted = values.permute(*self._order, len(self._order))
+        permuted = values.permute((*self._order, len(self._order)))
         return permuted.reshape(self.num_groups, self.num_rows, self.num_spins)
 
     def fold(self, values: Tensor) -> Tensor:
@@ -131,9 +131,9 @@ class Groups:
     def unfold(self, values: Tensor) -> Tensor:
         """``(G, R, n)`` or ``(G, R)`` back to the batch of the model, in the dtype of ``model.fields``."""
         tail = tuple(values.shape[2:])
-        unfolded = values.reshape(*self._permuted, *tail)
+        unfolded = values.reshape((*self._permuted, *tail))
         order = [*self._inverse, *range(len(self._inverse), unfolded.dim())]
-        return unfolded.permute(*order).to(self._field_dtype)
+        return unfolded.permute(order).to(self._field_dtype)
 
     def unfold_couplings(self, values: Tensor) -> Tensor:
         """``(G, n, n)`` back to the shape and dtype of ``model.couplings``."""
