@@ -1,0 +1,221 @@
+"""Annealing circuits simulated exactly, all queries at once: the ideal machine, without noise and without a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from qboltz.ensemble import ESTIMATORS, Estimator, SampledEnsemble, SpinEnsemble
+from qboltz.errors import TooManySpinsError, unknown_name
+from qboltz.ising import IsingModel
+from qboltz.schedule import AnnealingSchedule
+from qboltz.seeds import SeedStream, integer_seed
+from qboltz.simulator import Anneals, draw, populations, probabilities
+from qboltz.solvers.visible import VisibleEnsemble, VisiblePart, visible_parts
+from qboltz.spins import spin_table
+
+Gradient = Literal["covariance", "circuit"]
+GRADIENTS: tuple[Gradient, ...] = ("covariance", "circuit")
+
+#: Numbers that autograd keeps at once for one piece of rows of a circuit gradient (256 MiB in float32).
+GRADIENT_ELEMENTS = 2**26
+
+
+class StatevectorSolver:
+    r"""Anneal every model of a batch with the ideal circuit of ``schedule``,
+
+    .. math:: p(s) = |\langle s | U_p \cdots U_1 |+\rangle^n|^2 \approx e^{-E(s)} / Z,
+
+    by the batched simulator :mod:`qboltz.simulator`. Rows that see the same spins are simulated together as models of
+    these spins alone, so masked keys cost nothing: under a causal mask query ``i`` is a circuit on ``i + 1`` qubits.
+
+    Args:
+        schedule: the anneal; ``None`` takes ``AnnealingSchedule.fitted(4)``.
+        shots: samples per model, drawn by inverse CDF; ``None`` is the limit of infinitely many (all ``2**n``
+            configurations with their probabilities).
+        gradient: ``"covariance"``: linear response of a Boltzmann distribution, from the same samples, as on a machine.
+            ``"circuit"``: the circuit's own derivative, by autograd through the walk and the estimator, without
+            shot noise whatever ``shots`` is: it is the gradient of the magnetization at infinitely many shots.
+        estimator: ``"conditional"`` or ``"plain"``, see :class:`qboltz.ensemble.SampledEnsemble`.
+        seed: of the samples; ``None`` draws one from the operating system. Call ``t`` of two solvers with equal seeds
+            agree, consecutive calls differ.
+        max_spins: the largest number of visible spins accepted.
+
+    Attributes:
+        circuits_run: circuits simulated so far, one per model that sees a spin and call.
+
+    Raises:
+        TypeError: ``schedule`` is not an ``AnnealingSchedule``.
+        ValueError: an argument is out of range.
+        TooManySpinsError: on ``solve``, a model sees more than ``max_spins`` spins.
+
+    Source: arXiv:2409.18126 and arXiv:2509.09374.
+    """
+
+    def __init__(
+        self,
+        schedule: AnnealingSchedule | None = None,
+        shots: int | None = None,
+        gradient: Gradient = "covariance",
+        estimator: Estimator = "conditional",
+        seed: int | None = None,
+        max_spins: int = 20,
+    ) -> None:
+        if schedule is not None and not isinstance(schedule, AnnealingSchedule):
+            raise TypeError(f"schedule must be an AnnealingSchedule, got {type(schedule).__name__}.")
+        if gradient not in GRADIENTS:
+            raise ValueError(unknown_name("gradient", gradient, GRADIENTS))
+        if estimator not in ESTIMATORS:
+            raise ValueError(unknown_name("estimator", estimator, ESTIMATORS))
+        if shots is not None:
+            _check_positive("shots", shots, " or None for infinitely many")
+        _check_positive("max_spins", max_spins)
+        self.schedule = AnnealingSchedule.fitted(4) if schedule is None else schedule
+        self.shots = shots
+        self.gradient: Gradient = gradient
+        self.estimator: Estimator = estimator
+        self.max_spins = max_spins
+        self.seeds = SeedStream(seed)
+        self.circuits_run = 0
+
+    def solve(self, model: IsingModel) -> SpinEnsemble:
+        """The ensemble of the measured spins: all configurations with weights, or ``shots`` drawn ones."""
+        parts = visible_parts(model.groups)
+        self._check_size(parts)
+        with torch.no_grad():
+            ensemble = self._weighted(model, parts) if self.shots is None else self._drawn(model, parts, self.shots)
+        self.circuits_run += sum(len(part.rows) for part in parts)
+        if self.gradient == "circuit":
+            return CircuitEnsemble(ensemble, parts, self.schedule, self.estimator)
+        return ensemble
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data for a checkpoint: the position in the stream of seeds and the count of circuits."""
+        return {"seeds": self.seeds.state_dict(), "circuits_run": self.circuits_run}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where ``state_dict`` was taken."""
+        self.seeds.load_state_dict(state["seeds"])
+        self.circuits_run = int(state["circuits_run"])
+
+    def __repr__(self) -> str:
+        return (
+            f"StatevectorSolver(num_layers={self.schedule.num_layers}, shots={self.shots}, "
+            f"gradient={self.gradient!r}, estimator={self.estimator!r})"
+        )
+
+    def _anneals(self, part: VisiblePart) -> Anneals:
+        return Anneals.of(part.fields, part.couplings, part.owner, self.schedule)
+
+    def _weighted(self, model: IsingModel, parts: Sequence[VisiblePart]) -> SpinEnsemble:
+        ensembles = []
+        for part in parts:
+            weights = probabilities(self._anneals(part))
+            restricted = model if part.everything else part.model
+            shape = restricted.groups.num_groups, restricted.groups.num_rows, -1
+            table = spin_table(part.num_spins, dtype=weights.dtype, device=weights.device)
+            ensembles.append(SampledEnsemble(restricted, table, weights.view(shape), self.estimator))
+        if len(parts) == 1 and parts[0].everything:
+            return ensembles[0]
+        return VisibleEnsemble(model, parts, ensembles)
+
+    def _drawn(self, model: IsingModel, parts: Sequence[VisiblePart], shots: int) -> SpinEnsemble:
+        groups = model.groups
+        num_rows = groups.num_groups * groups.num_rows
+        device = groups.fields.device
+        # One number per row and shot, whatever the mask and the chunks: a row keeps its samples.
+        generator = torch.Generator().manual_seed(integer_seed(self.seeds.next()))
+        uniforms = torch.rand(num_rows, shots, dtype=torch.float64, generator=generator).to(device)
+        spins = torch.ones(num_rows, shots, groups.num_spins, dtype=torch.int8, device=device)
+        for part in parts:
+            for piece, weights in populations(self._anneals(part)):
+                drawn = spins_of(draw(weights, uniforms[part.rows[piece]]), part.num_spins)
+                part.put_samples(spins, drawn, piece)
+        shape = groups.num_groups, groups.num_rows, shots, groups.num_spins
+        return SampledEnsemble(model, spins.view(shape), estimator=self.estimator)
+
+    def _check_size(self, parts: Sequence[VisiblePart]) -> None:
+        n = max((part.num_spins for part in parts), default=0)
+        if n > self.max_spins:
+            rows = sum(len(part.rows) for part in parts if part.num_spins == n)
+            size = parts[0].fields.element_size() * 2.0**n / 2**30
+            raise TooManySpinsError(
+                f"StatevectorSolver takes at most max_spins = {self.max_spins} visible spins, got {n}. The state "
+                f"vector and its buffers would take {5 * size:.3g} GiB, the probabilities {size:.3g} GiB for each "
+                f"of {rows} models. "
+                "Use ExactSolver (the same distribution without annealing error), GibbsSolver, an AnnealingSolver on a "
+                "machine or a tensor-network backend, or raise max_spins."
+            )
+
+
+def spins_of(numbers: Tensor, num_spins: int) -> Tensor:
+    """Configuration numbers ``(..., M)`` to int8 spins ``(..., M, n)``: a byte of a number stands for eight spins."""
+    table = spin_table(8, dtype=torch.int8, device=numbers.device).view(torch.int64).flatten()
+    octets = [table[numbers >> first & 255] for first in range(0, num_spins, 8)]
+    packed = octets[0] if len(octets) == 1 else torch.stack(octets, -1)
+    return packed.view(torch.int8).view(*numbers.shape, 8 * len(octets))[..., :num_spins]
+
+
+def _check_positive(name: str, value: object, alternative: str = "") -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a positive integer{alternative}, got {value!r}.")
+
+
+class CircuitEnsemble(SpinEnsemble):
+    """Magnetization as measured, gradient of the circuit that was run: autograd through the walk and the estimator."""
+
+    def __init__(
+        self,
+        measured: SpinEnsemble,
+        parts: Sequence[VisiblePart],
+        schedule: AnnealingSchedule,
+        estimator: Estimator,
+    ) -> None:
+        self.model = measured.model
+        self.measured = measured
+        self.parts = parts
+        self.schedule = schedule
+        self.estimator: Estimator = estimator
+
+    def magnetization(self) -> Tensor:
+        return self.measured.magnetization()
+
+    def pullback(self, grad: Tensor) -> tuple[Tensor, Tensor]:
+        groups = self.model.groups
+        folded = groups.fold(grad)
+        grad_fields = groups.fields.new_zeros(groups.fields.shape)
+        grad_couplings = torch.zeros_like(groups.couplings)
+        for part in self.parts:
+            upstream = part.take(folded)
+            fields, couplings = torch.empty_like(part.fields), torch.zeros_like(part.couplings)
+            kept = (8 * self.schedule.num_layers + 2 * part.num_spins) << part.num_spins  # numbers per row
+            at_once = max(1, GRADIENT_ELEMENTS // kept)
+            for start in range(0, len(fields), at_once):
+                rows = slice(start, start + at_once)
+                owner = part.owner[rows]
+                owners = slice(int(owner[0]), int(owner[-1]) + 1)
+                with torch.enable_grad():
+                    h = part.fields[rows].detach().requires_grad_()
+                    J = part.couplings[owners].detach().requires_grad_()
+                    m = expected_spins(h, J, owner - owner[0], self.schedule, self.estimator)
+                    fields[rows], raw = torch.autograd.grad(m, (h, J), upstream[rows])
+                couplings[owners] += 0.5 * (raw + raw.mT)
+            couplings.diagonal(dim1=-2, dim2=-1).zero_()
+            part.put(grad_fields, fields)
+            part.add_couplings(grad_couplings, couplings)
+        return groups.unfold(grad_fields), groups.unfold_couplings(grad_couplings)
+
+
+def expected_spins(
+    fields: Tensor, couplings: Tensor, owner: Tensor, schedule: AnnealingSchedule, estimator: Estimator
+) -> Tensor:
+    """Magnetization of the circuits at infinitely many shots, ``(N, k)``, followed by autograd."""
+    weights = probabilities(Anneals.of(fields, couplings, owner, schedule))
+    spins = spin_table(fields.shape[-1], dtype=fields.dtype, device=fields.device)
+    if estimator == "plain":
+        return weights @ spins
+    given_others = torch.tanh(fields.unsqueeze(1) + (spins @ couplings)[owner])  # (N, 2**k, k)
+    return (weights.unsqueeze(1) @ given_others).squeeze(1)
