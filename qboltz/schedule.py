@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from qboltz.modelset import ModelSet
 
 #: What the default fitted schedules were fitted on; see ``docs/dqa.md`` for the choice.
-DEFAULT_ENSEMBLE = "middle"
+DEFAULT_ENSEMBLE = "broad"
 
 
 class Layer(NamedTuple):
@@ -36,9 +36,9 @@ class AnnealingSchedule:
         e^{i \gamma^h_k \sum_j h_j Z_j}, \qquad e^{i \gamma^J_k \sum_{j<l} J_{jl} Z_j Z_l}, \qquad
         e^{i b_k \sum_j X_j}
 
-    that is ``RZ(-2 gh_k h_j)``, ``RZZ(-2 gJ_k J_jl)`` and ``RX(-2 b_k)``. With ``theta_k = sum_{l>=k} b_l`` the measured
-    spins follow, to leading order in ``h`` and ``J``, a Boltzmann distribution whose fields and couplings carry the
-    inverse temperatures ``beta_fields`` and ``beta_couplings``.
+    that is ``RZ(-2 gh_k h_j)``, ``RZZ(-2 gJ_k J_jl)`` and ``RX(-2 b_k)``. With ``theta_k = sum_{l>=k} b_l`` the
+    measured spins follow, to leading order in ``h`` and ``J``, a Boltzmann distribution whose fields and couplings
+    carry the inverse temperatures ``beta_fields`` and ``beta_couplings``.
 
     Args:
         field_angles: ``gh``, one per layer, radians per unit of ``h``.
@@ -48,7 +48,7 @@ class AnnealingSchedule:
     Raises:
         ValueError: no layer, different lengths, or an angle that is not finite.
 
-    Source: arXiv:2409.18126 and arXiv:2509.09374 for the sampler; ``docs/dqa.md`` derives the sums over layers.
+    Source: arXiv:2409.18126 and arXiv:2509.09374; ``docs/dqa.md`` derives the sums over layers.
     """
 
     field_angles: tuple[float, ...]

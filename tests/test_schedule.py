@@ -8,6 +8,7 @@ import pytest
 import scipy.linalg
 
 from qboltz import AnnealingSchedule
+from qboltz.schedule import DEFAULT_ENSEMBLE, fitted_table
 
 SCHEDULES = {
     "linear 1": AnnealingSchedule.linear(1),
@@ -81,7 +82,12 @@ def test_a_longer_anneal_can_be_asked_for_and_an_impossible_one_is_refused():
 
 
 def test_fitted_schedules_come_from_the_table():
-    assert AnnealingSchedule.fitted(2).field_angles == (0.3482, 0.2498)
+    entry = fitted_table()["weak"]["2"]
+    assert AnnealingSchedule.fitted(2, "weak").field_angles == tuple(entry["field_angles"])
+    assert AnnealingSchedule.fitted(2) == AnnealingSchedule.fitted(2, DEFAULT_ENSEMBLE)
+    assert AnnealingSchedule.fitted(2) != AnnealingSchedule.fitted(2, "weak")
+    with pytest.raises(ValueError, match="ensemble must be one of 'broad', 'middle', 'weak', got 'strong'"):
+        AnnealingSchedule.fitted(2, "strong")
     with pytest.raises(ValueError, match=r"num_layers must be one of .*got 99.*AnnealingSchedule\.linear"):
         AnnealingSchedule.fitted(99)
 
