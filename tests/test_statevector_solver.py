@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+from oracle import brute_force
 from strategies import random_couplings
 
 from qboltz import AnnealingSchedule, IsingModel, SampledEnsemble, StatevectorSolver, TooManySpinsError, simulator
@@ -250,7 +251,7 @@ def test_too_many_visible_spins_are_refused_with_their_cost():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"schedule": 4}, "schedule must be an AnnealingSchedule, got int"),
+        ({"schedule": 4}, "schedule must be an AnnealingSchedule, .adaptive. or None, got"),
         ({"shots": 0}, "shots must be a positive integer or None for infinitely many, got 0"),
         ({"shots": True}, "shots must be .* got True"),
         ({"gradient": "adjoint"}, "gradient must be one of 'circuit', 'covariance', got 'adjoint'"),
@@ -269,3 +270,67 @@ def test_defaults():
     assert solver.schedule == AnnealingSchedule.fitted(4)
     assert solver.shots is None
     assert "statevector" in repr(solver).lower()
+
+
+def chain(rows=6, n=5, strength=1.0):
+    generator = torch.Generator().manual_seed(3)
+    couplings = torch.diag(torch.full((n - 1,), strength), 1)
+    return IsingModel(0.5 * torch.randn(rows, n, generator=generator), couplings + couplings.mT)
+
+
+@pytest.mark.parametrize("shots", [None, 4000])
+def test_polish_brings_spins_closer_to_boltzmann_and_can_be_repeated(shots):
+    model = chain()
+    exact = brute_force(model.fields, model.couplings).mean
+    error = {}
+    for sweeps in (0, 1, 3):
+        solver = StatevectorSolver(AnnealingSchedule.fitted(2), shots, estimator="plain", seed=1, polish=sweeps)
+        m = solver.solve(model).magnetization()
+        error[sweeps] = (m - exact).square().mean().sqrt().item()
+        again = StatevectorSolver(AnnealingSchedule.fitted(2), shots, estimator="plain", seed=1, polish=sweeps)
+        assert torch.equal(again.solve(model).magnetization(), m)
+    assert error[1] < 0.85 * error[0]
+    assert error[3] < 0.85 * error[1]
+
+
+def test_polish_respects_masks():
+    model = chain()
+    visible = torch.tensor([True, True, False, True, True])
+    solver = StatevectorSolver(polish=1)
+    masked = solver.solve(IsingModel(model.fields, model.couplings, visible)).magnetization()
+    kept = visible.nonzero().flatten()
+    alone = solver.solve(IsingModel(model.fields[:, kept], model.couplings[kept][:, kept])).magnetization()
+    torch.testing.assert_close(masked[:, kept], alone)
+
+
+def test_an_adaptive_schedule_is_refitted_and_resumed():
+    model = chain()
+    solver = StatevectorSolver("adaptive", num_layers=3, refit_every=2)
+    exact = brute_force(model.fields, model.couplings).mean
+    fixed = StatevectorSolver(num_layers=3).solve(model).magnetization() - exact
+    followed = solver.solve(model).magnetization() - exact
+    assert followed.square().mean() < fixed.square().mean()
+    assert solver.schedule != AnnealingSchedule.fitted(3)
+    other = StatevectorSolver("adaptive", num_layers=3, refit_every=2)
+    other.load_state_dict(solver.state_dict())
+    for _ in range(3):
+        assert torch.equal(other.solve(model).magnetization(), solver.solve(model).magnetization())
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"schedule": "fast"}, TypeError, "schedule must be an AnnealingSchedule, 'adaptive' or None, got 'fast'"),
+        (
+            {"schedule": AnnealingSchedule.linear(2), "num_layers": 3},
+            ValueError,
+            "num_layers must .* agree with schedule",
+        ),
+        ({"schedule": "adaptive", "refit_every": 0}, ValueError, "refit_every must be a positive integer"),
+        ({"polish": -1}, ValueError, "polish must be a non-negative number of sweeps, got -1"),
+        ({"polish": 1, "gradient": "circuit"}, ValueError, "polish must be 0 with gradient='circuit'"),
+    ],
+)
+def test_bad_schedules_and_polishes_are_refused(options, error, words):
+    with pytest.raises(error, match=words):
+        StatevectorSolver(**options)

@@ -8,8 +8,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from qboltz.adaptive import AdaptiveSchedule, make_schedule
 from qboltz.ensemble import ESTIMATORS, Estimator, SampledEnsemble, SpinEnsemble
 from qboltz.errors import TooManySpinsError, unknown_name
+from qboltz.gibbs import polish, polish_weights
 from qboltz.ising import IsingModel
 from qboltz.schedule import AnnealingSchedule
 from qboltz.seeds import SeedStream, integer_seed
@@ -33,7 +35,8 @@ class StatevectorSolver:
     these spins alone, so masked keys cost nothing: under a causal mask query ``i`` is a circuit on ``i + 1`` qubits.
 
     Args:
-        schedule: the anneal; ``None`` takes ``AnnealingSchedule.fitted(4)``.
+        schedule: the anneal; ``None`` takes ``AnnealingSchedule.fitted(num_layers)``, ``"adaptive"`` refits that to the
+            models of the moment, see :class:`qboltz.adaptive.AdaptiveSchedule`.
         shots: samples per model, drawn by inverse CDF; ``None`` is the limit of infinitely many (all ``2**n``
             configurations with their probabilities).
         gradient: ``"covariance"``: linear response of a Boltzmann distribution, from the same samples, as on a machine.
@@ -43,6 +46,10 @@ class StatevectorSolver:
         seed: of the samples; ``None`` draws one from the operating system. Call ``t`` of two solvers with equal seeds
             agree, consecutive calls differ.
         max_spins: the largest number of visible spins accepted.
+        num_layers: depth where ``schedule`` does not say it (4).
+        refit_every: solves between refits of an adaptive schedule.
+        polish: Gibbs sweeps over the configurations before moments are taken, a classical help; not with
+            ``gradient="circuit"``.
 
     Attributes:
         circuits_run: circuits simulated so far, one per model that sees a spin and call.
@@ -57,15 +64,17 @@ class StatevectorSolver:
 
     def __init__(
         self,
-        schedule: AnnealingSchedule | None = None,
+        schedule: AnnealingSchedule | AdaptiveSchedule | Literal["adaptive"] | None = None,
         shots: int | None = None,
         gradient: Gradient = "covariance",
         estimator: Estimator = "conditional",
         seed: int | None = None,
         max_spins: int = 20,
+        *,
+        num_layers: int | None = None,
+        refit_every: int = 50,
+        polish: int = 0,
     ) -> None:
-        if schedule is not None and not isinstance(schedule, AnnealingSchedule):
-            raise TypeError(f"schedule must be an AnnealingSchedule, got {type(schedule).__name__}.")
         if gradient not in GRADIENTS:
             raise ValueError(unknown_name("gradient", gradient, GRADIENTS))
         if estimator not in ESTIMATORS:
@@ -73,7 +82,12 @@ class StatevectorSolver:
         if shots is not None:
             _check_positive("shots", shots, " or None for infinitely many")
         _check_positive("max_spins", max_spins)
-        self.schedule = AnnealingSchedule.fitted(4) if schedule is None else schedule
+        if isinstance(polish, bool) or not isinstance(polish, int) or polish < 0:
+            raise ValueError(f"polish must be a non-negative number of sweeps, got {polish!r}.")
+        if polish and gradient == "circuit":
+            raise ValueError(f"polish must be 0 with gradient='circuit', whose gradient knows no sweeps, got {polish}.")
+        self._schedule = make_schedule(schedule, num_layers, refit_every)
+        self.polish = polish
         self.shots = shots
         self.gradient: Gradient = gradient
         self.estimator: Estimator = estimator
@@ -81,61 +95,80 @@ class StatevectorSolver:
         self.seeds = SeedStream(seed)
         self.circuits_run = 0
 
+    @property
+    def schedule(self) -> AnnealingSchedule:
+        """The present angles."""
+        return self._schedule.schedule
+
     def solve(self, model: IsingModel) -> SpinEnsemble:
         """The ensemble of the measured spins: all configurations with weights, or ``shots`` drawn ones."""
         parts = visible_parts(model.groups)
         self._check_size(parts)
+        schedule = self._schedule.for_model(model)
         with torch.no_grad():
-            ensemble = self._weighted(model, parts) if self.shots is None else self._drawn(model, parts, self.shots)
+            if self.shots is None:
+                ensemble = self._weighted(model, parts, schedule)
+            else:
+                ensemble = self._drawn(model, parts, schedule, self.shots)
         self.circuits_run += sum(len(part.rows) for part in parts)
         if self.gradient == "circuit":
-            return CircuitEnsemble(ensemble, parts, self.schedule, self.estimator)
+            return CircuitEnsemble(ensemble, parts, schedule, self.estimator)
         return ensemble
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data for a checkpoint: the position in the stream of seeds and the count of circuits."""
-        return {"seeds": self.seeds.state_dict(), "circuits_run": self.circuits_run}
+        """Plain data for a checkpoint: the stream of seeds, the count of circuits, an adaptive schedule's angles."""
+        return {
+            "seeds": self.seeds.state_dict(),
+            "circuits_run": self.circuits_run,
+            "schedule": self._schedule.state_dict(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where ``state_dict`` was taken."""
         self.seeds.load_state_dict(state["seeds"])
         self.circuits_run = int(state["circuits_run"])
+        self._schedule.load_state_dict(state["schedule"])
 
     def __repr__(self) -> str:
         return (
             f"StatevectorSolver(num_layers={self.schedule.num_layers}, shots={self.shots}, "
-            f"gradient={self.gradient!r}, estimator={self.estimator!r})"
+            f"gradient={self.gradient!r}, estimator={self.estimator!r}, polish={self.polish})"
         )
 
-    def _anneals(self, part: VisiblePart) -> Anneals:
-        return Anneals.of(part.fields, part.couplings, part.owner, self.schedule)
-
-    def _weighted(self, model: IsingModel, parts: Sequence[VisiblePart]) -> SpinEnsemble:
+    def _weighted(self, model: IsingModel, parts: Sequence[VisiblePart], schedule: AnnealingSchedule) -> SpinEnsemble:
         ensembles = []
         for part in parts:
-            weights = probabilities(self._anneals(part))
             restricted = model if part.everything else part.model
             shape = restricted.groups.num_groups, restricted.groups.num_rows, -1
+            weights = probabilities(_anneals(part, schedule)).view(shape)
+            if self.polish:
+                weights = polish_weights(restricted, weights, self.polish)
             table = spin_table(part.num_spins, dtype=weights.dtype, device=weights.device)
-            ensembles.append(SampledEnsemble(restricted, table, weights.view(shape), self.estimator))
+            ensembles.append(SampledEnsemble(restricted, table, weights, self.estimator))
         if len(parts) == 1 and parts[0].everything:
             return ensembles[0]
         return VisibleEnsemble(model, parts, ensembles)
 
-    def _drawn(self, model: IsingModel, parts: Sequence[VisiblePart], shots: int) -> SpinEnsemble:
+    def _drawn(
+        self, model: IsingModel, parts: Sequence[VisiblePart], schedule: AnnealingSchedule, shots: int
+    ) -> SpinEnsemble:
         groups = model.groups
         num_rows = groups.num_groups * groups.num_rows
         device = groups.fields.device
         # One number per row and shot, whatever the mask and the chunks: a row keeps its samples.
-        generator = torch.Generator().manual_seed(integer_seed(self.seeds.next()))
+        seed = self.seeds.next()
+        generator = torch.Generator().manual_seed(integer_seed(seed))
         uniforms = torch.rand(num_rows, shots, dtype=torch.float64, generator=generator).to(device)
         spins = torch.ones(num_rows, shots, groups.num_spins, dtype=torch.int8, device=device)
         for part in parts:
-            for piece, weights in populations(self._anneals(part)):
+            for piece, weights in populations(_anneals(part, schedule)):
                 drawn = spins_of(draw(weights, uniforms[part.rows[piece]]), part.num_spins)
                 part.put_samples(spins, drawn, piece)
         shape = groups.num_groups, groups.num_rows, shots, groups.num_spins
-        return SampledEnsemble(model, spins.view(shape), estimator=self.estimator)
+        spins = spins.view(shape)
+        if self.polish:
+            spins = polish(model, spins, self.polish, seed.spawn(1)[0])
+        return SampledEnsemble(model, spins, estimator=self.estimator)
 
     def _check_size(self, parts: Sequence[VisiblePart]) -> None:
         n = max((part.num_spins for part in parts), default=0)
@@ -149,6 +182,10 @@ class StatevectorSolver:
                 "Use ExactSolver (the same distribution without annealing error), GibbsSolver, an AnnealingSolver on a "
                 "machine or a tensor-network backend, or raise max_spins."
             )
+
+
+def _anneals(part: VisiblePart, schedule: AnnealingSchedule) -> Anneals:
+    return Anneals.of(part.fields, part.couplings, part.owner, schedule)
 
 
 def spins_of(numbers: Tensor, num_spins: int) -> Tensor:

@@ -1,0 +1,183 @@
+"""Sampling from annealing circuits on anything that is a Qiskit sampler: Aer, fake devices, IBM machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from qiskit.primitives import BaseSamplerV2, PrimitiveResult
+from qiskit.providers import BackendV2
+
+from qboltz.backends import Backend, resolve_backend
+from qboltz.backends.self_test import self_test
+from qboltz.circuits import SPIN_REGISTER, annealing_circuit, decoupled_rows
+from qboltz.ensemble import ESTIMATORS, Estimator, SampledEnsemble
+from qboltz.errors import unknown_name
+from qboltz.ising import IsingModel
+from qboltz.schedule import AnnealingSchedule
+from qboltz.seeds import SeedStream
+from qboltz.spins import num_pairs, spins_from_bytes, to_torch
+
+#: Memory that one pub may take on this computer while it runs, and what its parts were measured to take: a
+#: shot (in Aer and in Qiskit it is a string of hexadecimal digits before it is bits) and a bound angle.
+PUB_BYTES = 2**28
+SHOT_BYTES = 160
+ANGLE_BYTES = 80
+
+
+class AnnealingSolver:
+    r"""Spins measured after a diabatic anneal of every model: close to ``exp(-E)/Z`` at inverse temperature 1.
+
+    All models of a batch are rows of ONE pub of one compiled circuit; rows without a visible spin are not
+    run. Shots become int8 spins at once, and nothing of the job is kept.
+
+    Equal seeds give equal samples, consecutive calls different ones, and a solver that has loaded the
+    ``state_dict`` of another continues exactly as that one would (on simulators: a machine has its own
+    randomness). The split into pubs is part of this: another ``max_rows_per_pub`` gives other samples of the
+    same distribution.
+
+    Before its first use every backend that is not billed runs ``qboltz.backends.self_test``: four circuits of
+    three spins.
+
+    Args:
+        backend: ``"aer_simulator"``, ``"fake_..."``, ``"ibm_..."``, ``"least_busy"``, any ``BaseSamplerV2``
+            or ``BackendV2``; see ``qboltz.backends.resolve_backend``.
+        schedule: the anneal, by default ``AnnealingSchedule.fitted(4)``.
+        shots: samples per model.
+        estimator: ``"conditional"`` or ``"plain"``, see ``SampledEnsemble``.
+        seed: of all shots, a non-negative integer; ``None`` draws one.
+        max_rows_per_pub: larger batches are split; by default so that a pub takes about 256 MiB.
+
+    Attributes:
+        seeds: the stream of seeds, one per call of ``solve``.
+        circuits_run: circuits (rows) run so far, without those of the self-test.
+
+    Raises:
+        BackendNotFoundError: the backend is unknown (for machines: when it is first used).
+        ValueError, TypeError: another argument is out of its range.
+
+    Note:
+        Aer and torch use OpenMP, which hangs in a process forked after it has run: in a ``DataLoader`` or a
+        ``multiprocessing`` pool use the start method "spawn".
+
+    Source: arXiv:2409.18126 and arXiv:2509.09374; arXiv:2606.12478 for attention.
+    """
+
+    def __init__(
+        self,
+        backend: str | BaseSamplerV2 | BackendV2 | Backend = "aer_simulator",
+        schedule: AnnealingSchedule | None = None,
+        shots: int = 256,
+        estimator: Estimator = "conditional",
+        seed: int | None = None,
+        max_rows_per_pub: int | None = None,
+    ) -> None:
+        if schedule is not None and not isinstance(schedule, AnnealingSchedule):
+            raise TypeError(f"schedule must be an AnnealingSchedule or None, got {type(schedule).__name__}.")
+        if estimator not in ESTIMATORS:
+            raise ValueError(unknown_name("estimator", estimator, ESTIMATORS))
+        self.shots = _positive("shots", shots)
+        self.max_rows_per_pub = None if max_rows_per_pub is None else _positive("max_rows_per_pub", max_rows_per_pub)
+        self.schedule = AnnealingSchedule.fitted(4) if schedule is None else schedule
+        self.estimator = estimator
+        self.backend = resolve_backend(backend)
+        self.seeds = SeedStream(self.backend.seed if seed is None else seed)
+        self.circuits_run = 0
+        self._tested = False
+
+    def solve(self, model: IsingModel) -> SampledEnsemble:
+        """Draw ``shots`` configurations of every model of the batch.
+
+        Raises:
+            TooManySpinsError: the backend has fewer qubits than the model has spins.
+            SelfTestError: the backend fails its test.
+            RuntimeError: a result does not have the rows and shots that were asked for.
+        """
+        groups = model.groups
+        seed = self.seeds.next()
+        rows = np.arange(groups.num_groups * groups.num_rows)
+        if groups.visible is not None:
+            rows = rows[groups.visible.any(-1).flatten().cpu().numpy()]
+        # A row that is not run has no visible spin: what stands there does not count.
+        spins = torch.ones(
+            groups.num_groups * groups.num_rows,
+            self.shots,
+            groups.num_spins,
+            dtype=torch.int8,
+            device=model.fields.device,
+        )
+        for chunk, chunk_seed in self._chunks(rows, groups.num_spins, seed):
+            spins[torch.from_numpy(chunk)] = to_torch(self._draw(model, chunk, chunk_seed), spins)
+        spins = spins.view(groups.num_groups, groups.num_rows, self.shots, groups.num_spins)
+        return SampledEnsemble(model, spins, estimator=self.estimator)
+
+    def _chunks(
+        self, rows: NDArray[np.int64], num_spins: int, seed: np.random.SeedSequence
+    ) -> Iterator[tuple[NDArray[np.int64], np.random.SeedSequence]]:
+        """The rows in as few pubs as memory and the backend allow, of nearly equal size, each with its own seed."""
+        limit = self.max_rows_per_pub
+        if limit is None:
+            angles = self.schedule.num_layers * (num_spins + num_pairs(num_spins))
+            limit = PUB_BYTES // (self.shots * SHOT_BYTES + angles * ANGLE_BYTES)
+        if self.backend.max_executions is not None:
+            limit = min(limit, self.backend.max_executions // self.shots)
+        count = -(-len(rows) // max(1, limit))
+        if count:
+            yield from zip(np.array_split(rows, count), seed.spawn(count), strict=True)
+
+    def _draw(self, model: IsingModel, rows: NDArray[np.int64], seed: np.random.SeedSequence) -> NDArray[np.int8]:
+        """Run one pub: ``(len(rows), shots, n)`` spins."""
+        program = self.backend.program(model.num_spins, self.schedule)
+        if not self._tested and not self.backend.billed:
+            self_test(self.backend)
+            self._tested = True
+        anneal = annealing_circuit(model.num_spins, self.schedule)
+        pub = program.circuit, anneal.bindings(*decoupled_rows(model, rows))
+        result = program.sampler(seed).run([pub], shots=self.shots).result()
+        self.circuits_run += len(rows)
+        return read_spins(result, (len(rows), self.shots, model.num_spins), self.backend.label)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The stream of seeds and the number of circuits run, as plain numbers and text."""
+        return {"seeds": self.seeds.state_dict(), "circuits_run": self.circuits_run}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly where ``state_dict`` was taken."""
+        self.seeds.load_state_dict(state["seeds"])
+        self.circuits_run = int(state["circuits_run"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_tested": False}
+
+    def __repr__(self) -> str:
+        return (
+            f"AnnealingSolver({self.backend.label!r}, num_layers={self.schedule.num_layers}, shots={self.shots}, "
+            f"estimator={self.estimator!r})"
+        )
+
+
+def read_spins(result: PrimitiveResult[Any], shape: tuple[int, int, int], label: str) -> NDArray[np.int8]:
+    """Spins ``(rows, shots, n)`` of the one pub of a result, read as packed bits (never through counts).
+
+    Raises:
+        RuntimeError: the result is not of that shape.
+    """
+    data = result[0].data
+    if SPIN_REGISTER not in data:
+        raise RuntimeError(f"{label} returned the registers {list(data)}, expected {SPIN_REGISTER!r}.")
+    bits = data[SPIN_REGISTER]
+    got = (*bits.shape, bits.num_shots, bits.num_bits)
+    if got != shape:
+        raise RuntimeError(f"{label} returned (rows, shots, bits) = {got}, expected {shape}.")
+    return spins_from_bytes(bits.array, shape[-1])
+
+
+def _positive(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer, got {value!r}.")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}.")
+    return int(value)
