@@ -1,0 +1,1 @@
+"""The main job: a one-layer Transformer, how it is trained, evaluated and recorded."""
