@@ -11,18 +11,13 @@ configurations, their pair products) are made beforehand for the plain method.
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from records import RESULTS, environment, in_turn, summary, write
 from torch import Tensor
 
 from qboltz.ising import IsingModel
@@ -78,23 +73,6 @@ def disagreement(one: Answers, other: Answers) -> float:
     return max((a - b).abs().max().item() / scale for a, b, scale in zip(one, other, scales, strict=True))
 
 
-def in_turn(calls: list[Callable[[], object]], repeats: int) -> list[list[float]]:
-    """Seconds of each call, measured one after the other so that a busy moment hits all of them."""
-    seconds: list[list[float]] = [[] for _ in calls]
-    for repeat in range(repeats + 1):
-        for call, spent in zip(calls, seconds, strict=True):
-            start = time.perf_counter()
-            call()
-            if repeat:  # the first round warms up
-                spent.append(time.perf_counter() - start)
-    return seconds
-
-
-def summary(seconds: list[float]) -> dict[str, float]:
-    low, median, high = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [seconds[0]] * 3
-    return {"median_ms": 1e3 * median, "low_quartile_ms": 1e3 * low, "high_quartile_ms": 1e3 * high}
-
-
 def product_peak() -> float:
     """Multiply-adds per second, times two, of torch.matmul: the best over a few sizes."""
     best = 0.0
@@ -129,29 +107,12 @@ def memory_mib(key: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) / 2**10
 
 
-def environment(seed: int) -> dict[str, object]:
-    git = subprocess.run(
-        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, cwd=Path(__file__).parent
-    )
-    return {
-        "benchmark": "exact_speed",
-        "seed": seed,
-        "threads": torch.get_num_threads(),
-        "cpus": os.cpu_count(),
-        "load": os.getloadavg()[0],
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "commit": git.stdout.strip() if git.returncode == 0 else None,
-        "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-    }
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="fewer repeats: under a minute")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "exact_speed.jsonl")
+    parser.add_argument("--out", type=Path, default=RESULTS / "exact_speed.jsonl")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     repeats = 5 if options.quick else 21
@@ -196,7 +157,7 @@ def main() -> int:
         assert isinstance(timing, dict)
         record["peak_gflops"] = peak / 1e9
         record["peak_fraction"] = product_operations(n, rows) / (1e-3 * timing["median_ms"]) / peak
-        record |= environment(options.seed)
+        record |= {"benchmark": "exact_speed", "seed": options.seed, "threads": options.threads, **environment()}
         line = f"n={n} rows={rows}: {timing['median_ms']:.2f} ms, {record['peak_fraction']:.0%} of the product peak"
         if record["case"] == "compared":
             required = REQUIRED_RATIO.get(n)
@@ -206,8 +167,7 @@ def main() -> int:
             line += f", memory growth {record['memory_growth_mib']:.0f} MiB"
             failed |= record["memory_growth_mib"] > MEMORY_LIMIT_MIB  # type: ignore[operator]
         print(line)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    write(options.out, records)
     if failed:
         print("A requirement is not met.")
     return 0

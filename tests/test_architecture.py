@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "qboltz"
 
 # Bottom to top. A name stands for a module or for a subpackage with everything in it.
 FLOORS = [
-    {"errors", "spins", "seeds"},
+    {"errors", "spins", "seeds", "files"},
     {"ising", "schedule"},
     {"ensemble", "modelset"},
     {"circuits", "simulator", "enumeration", "gibbs"},
@@ -24,10 +24,7 @@ FLOORS = [
     {"functional"},
     {"attention"},
     {"tasks"},
-    {"checkpoint", "evaluation", "figures", "optimization", "processes", "progress"},
-    {"model", "training", "runs"},
-    {"options"},
-    {"comparison"},
+    {"experiments"},
     {"cli", "report", "__main__"},
 ]
 # The package's __init__ hands names out lazily from every floor, so it is above them all.
@@ -54,7 +51,13 @@ QISKIT_FREE = [
     "ising",
     "schedule",
     "ensemble",
+    "simulator",
     "solvers.exact",
+    "solvers.statevector",
+    "solvers.visible",
+    "solvers.gibbs",
+    "solvers.chains",
+    "solvers.mean_field",
     "autograd",
     "functional",
     "attention",

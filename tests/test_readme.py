@@ -57,9 +57,7 @@ json.dump(outputs, open("outputs.json", "w"))
 
 def printed_by(blocks: list[Block], folder: Path) -> list[str]:
     (folder / "blocks.json").write_text(json.dumps(blocks))
-    result = subprocess.run(
-        [sys.executable, "-c", RUN_BLOCKS], cwd=folder, capture_output=True, text=True, timeout=500
-    )
+    result = subprocess.run([sys.executable, "-c", RUN_BLOCKS], cwd=folder, capture_output=True, text=True, timeout=500)
     assert result.returncode == 0, result.stderr
     return json.loads((folder / "outputs.json").read_text())
 

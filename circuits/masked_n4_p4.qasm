@@ -1,0 +1,77 @@
+// masked_n4_p4: spin 2 is a masked key: all its angles are 0, so it stays uniform, touches no other spin, and does not count.
+// Spin i is qubit i and classical bit i; spin +1 is bit 0, spin -1 is bit 1.
+// Written by circuits/regenerate.py.
+OPENQASM 3.0;
+include "stdgates.inc";
+gate rzz(p0) _gate_q_0, _gate_q_1 {
+  cx _gate_q_0, _gate_q_1;
+  rz(p0) _gate_q_1;
+  cx _gate_q_0, _gate_q_1;
+}
+bit[4] spins;
+qubit[4] q;
+h q[0];
+h q[1];
+h q[2];
+h q[3];
+rz(-0.39852000000000004) q[0];
+rz(0.19926000000000002) q[1];
+rz(0) q[2];
+rz(-0.13284) q[3];
+rzz(-0.07116) q[0], q[1];
+rzz(0) q[0], q[2];
+rzz(0.03558) q[0], q[3];
+rzz(0) q[1], q[2];
+rzz(-0.05337) q[1], q[3];
+rzz(0) q[2], q[3];
+rx(-1.6268) q[0];
+rx(-1.6268) q[1];
+rx(-1.6268) q[2];
+rx(-1.6268) q[3];
+rz(-0.43254000000000004) q[0];
+rz(0.21627000000000002) q[1];
+rz(0) q[2];
+rz(-0.14418) q[3];
+rzz(-0.14304) q[0], q[1];
+rzz(0) q[0], q[2];
+rzz(0.07152) q[0], q[3];
+rzz(0) q[1], q[2];
+rzz(-0.10727999999999999) q[1], q[3];
+rzz(0) q[2], q[3];
+rx(-1.4556) q[0];
+rx(-1.4556) q[1];
+rx(-1.4556) q[2];
+rx(-1.4556) q[3];
+rz(-0.84348) q[0];
+rz(0.42174) q[1];
+rz(0) q[2];
+rz(-0.28116) q[3];
+rzz(-0.16744000000000003) q[0], q[1];
+rzz(0) q[0], q[2];
+rzz(0.08372000000000002) q[0], q[3];
+rzz(0) q[1], q[2];
+rzz(-0.12558) q[1], q[3];
+rzz(0) q[2], q[3];
+rx(-1.012) q[0];
+rx(-1.012) q[1];
+rx(-1.012) q[2];
+rx(-1.012) q[3];
+rz(-0.68724) q[0];
+rz(0.34362) q[1];
+rz(0) q[2];
+rz(-0.22907999999999998) q[3];
+rzz(-0.22828) q[0], q[1];
+rzz(0) q[0], q[2];
+rzz(0.11414) q[0], q[3];
+rzz(0) q[1], q[2];
+rzz(-0.17121) q[1], q[3];
+rzz(0) q[2], q[3];
+rx(-0.5722) q[0];
+rx(-0.5722) q[1];
+rx(-0.5722) q[2];
+rx(-0.5722) q[3];
+spins[0] = measure q[0];
+spins[1] = measure q[1];
+spins[2] = measure q[2];
+spins[3] = measure q[3];
+
