@@ -18,7 +18,14 @@ from qiskit.primitives import BaseSamplerV2, BitArray, DataBin, PrimitiveResult,
 from qiskit.quantum_info import Statevector
 from strategies import random_couplings
 
-from qboltz import AnnealingSchedule, AnnealingSolver, IsingModel, annealing_circuit, magnetization
+from qboltz import (
+    AnnealingSchedule,
+    AnnealingSolver,
+    ExactSolver,
+    IsingModel,
+    annealing_circuit,
+    magnetization,
+)
 from qboltz.backends import resolve_backend
 from qboltz.backends.self_test import FIELDS, PAIRS, dense_probabilities, self_test
 from qboltz.ensemble import SampledEnsemble
@@ -368,7 +375,7 @@ def test_the_self_test_runs_once_and_never_where_it_would_cost_money():
         ({"shots": 2.5}, TypeError, "shots must be an integer, got 2.5"),
         ({"shots": True}, TypeError, "shots must be an integer, got True"),
         ({"estimator": "conditionl"}, ValueError, "estimator must be one of .* Did you mean 'conditional'"),
-        ({"schedule": 4}, TypeError, "schedule must be an AnnealingSchedule or None, got int"),
+        ({"schedule": 4}, TypeError, "schedule must be an AnnealingSchedule, .adaptive. or None, got"),
         ({"seed": -1}, ValueError, "seed must be a non-negative integer or None, got -1"),
         ({"max_rows_per_pub": 0}, ValueError, "max_rows_per_pub must be at least 1, got 0"),
         ({"backend": 3}, TypeError, "backend must be a name, a BaseSamplerV2 or a BackendV2, got int"),
@@ -421,3 +428,25 @@ def test_nothing_is_said_on_the_way():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         AnnealingSolver(shots=8, seed=0).solve(random_model())
+
+
+def test_polish_and_adaptive_schedules_work_and_resume():
+    generator = torch.Generator().manual_seed(3)
+    couplings = torch.diag(torch.full((3,), 1.0), 1)
+    model = IsingModel(0.5 * torch.randn(20, 4, generator=generator), couplings + couplings.mT)
+    exact = ExactSolver().solve(model).magnetization()
+    options = {"shots": 2000, "estimator": "plain", "seed": 5, "num_layers": 3}
+
+    def error(**more):
+        m = AnnealingSolver(**options, **more).solve(model).magnetization()
+        return (m - exact).square().mean().sqrt().item()
+
+    plain = error()
+    assert error(polish=2) < 0.6 * plain
+    assert error(schedule="adaptive") < plain
+    first = AnnealingSolver(**options, schedule="adaptive", refit_every=2, polish=1)
+    first.solve(model)
+    second = AnnealingSolver(**options, schedule="adaptive", refit_every=2, polish=1)
+    second.load_state_dict(first.state_dict())
+    for _ in range(3):
+        assert torch.equal(first.solve(model).spins, second.solve(model).spins)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from qiskit.primitives import BaseSamplerV2, PrimitiveResult
 from qiskit.providers import BackendV2
 
+from qboltz.adaptive import AdaptiveSchedule, make_schedule
 from qboltz.backends import Backend, resolve_backend
 from qboltz.backends.self_test import self_test
 from qboltz.circuits import SPIN_REGISTER, annealing_circuit, decoupled_rows
 from qboltz.ensemble import ESTIMATORS, Estimator, SampledEnsemble
 from qboltz.errors import unknown_name
+from qboltz.gibbs import polish
 from qboltz.ising import IsingModel
 from qboltz.schedule import AnnealingSchedule
 from qboltz.seeds import SeedStream
@@ -45,11 +47,16 @@ class AnnealingSolver:
     Args:
         backend: ``"aer_simulator"``, ``"fake_..."``, ``"ibm_..."``, ``"least_busy"``, any ``BaseSamplerV2``
             or ``BackendV2``; see ``qboltz.backends.resolve_backend``.
-        schedule: the anneal, by default ``AnnealingSchedule.fitted(4)``.
+        schedule: the anneal; ``None`` takes ``AnnealingSchedule.fitted(num_layers)``, ``"adaptive"`` refits that to the
+            models of the moment, see :class:`qboltz.adaptive.AdaptiveSchedule`: every refit is another circuit, which
+            a machine has to compile anew.
         shots: samples per model.
         estimator: ``"conditional"`` or ``"plain"``, see ``SampledEnsemble``.
         seed: of all shots, a non-negative integer; ``None`` draws one.
         max_rows_per_pub: larger batches are split; by default so that a pub takes about 256 MiB.
+        num_layers: depth where ``schedule`` does not say it (4).
+        refit_every: solves between refits of an adaptive schedule.
+        polish: Gibbs sweeps over the measured spins before moments are taken, a classical help.
 
     Attributes:
         seeds: the stream of seeds, one per call of ``solve``.
@@ -69,24 +76,34 @@ class AnnealingSolver:
     def __init__(
         self,
         backend: str | BaseSamplerV2 | BackendV2 | Backend = "aer_simulator",
-        schedule: AnnealingSchedule | None = None,
+        schedule: AnnealingSchedule | AdaptiveSchedule | Literal["adaptive"] | None = None,
         shots: int = 256,
         estimator: Estimator = "conditional",
         seed: int | None = None,
         max_rows_per_pub: int | None = None,
+        *,
+        num_layers: int | None = None,
+        refit_every: int = 50,
+        polish: int = 0,
     ) -> None:
-        if schedule is not None and not isinstance(schedule, AnnealingSchedule):
-            raise TypeError(f"schedule must be an AnnealingSchedule or None, got {type(schedule).__name__}.")
         if estimator not in ESTIMATORS:
             raise ValueError(unknown_name("estimator", estimator, ESTIMATORS))
         self.shots = _positive("shots", shots)
         self.max_rows_per_pub = None if max_rows_per_pub is None else _positive("max_rows_per_pub", max_rows_per_pub)
-        self.schedule = AnnealingSchedule.fitted(4) if schedule is None else schedule
+        if isinstance(polish, bool) or not isinstance(polish, int) or polish < 0:
+            raise ValueError(f"polish must be a non-negative number of sweeps, got {polish!r}.")
+        self._schedule = make_schedule(schedule, num_layers, refit_every)
+        self.polish = polish
         self.estimator = estimator
         self.backend = resolve_backend(backend)
         self.seeds = SeedStream(self.backend.seed if seed is None else seed)
         self.circuits_run = 0
         self._tested = False
+
+    @property
+    def schedule(self) -> AnnealingSchedule:
+        """The present angles."""
+        return self._schedule.schedule
 
     def solve(self, model: IsingModel) -> SampledEnsemble:
         """Draw ``shots`` configurations of every model of the batch.
@@ -97,7 +114,9 @@ class AnnealingSolver:
             RuntimeError: a result does not have the rows and shots that were asked for.
         """
         groups = model.groups
+        self._schedule.for_model(model)
         seed = self.seeds.next()
+        polish_seed, pub_seed = seed.spawn(2)
         rows = np.arange(groups.num_groups * groups.num_rows)
         if groups.visible is not None:
             rows = rows[groups.visible.any(-1).flatten().cpu().numpy()]
@@ -109,9 +128,11 @@ class AnnealingSolver:
             dtype=torch.int8,
             device=model.fields.device,
         )
-        for chunk, chunk_seed in self._chunks(rows, groups.num_spins, seed):
+        for chunk, chunk_seed in self._chunks(rows, groups.num_spins, pub_seed):
             spins[torch.from_numpy(chunk)] = to_torch(self._draw(model, chunk, chunk_seed), spins)
         spins = spins.view(groups.num_groups, groups.num_rows, self.shots, groups.num_spins)
+        if self.polish:
+            spins = polish(model, spins, self.polish, polish_seed)
         return SampledEnsemble(model, spins, estimator=self.estimator)
 
     def _chunks(
@@ -141,13 +162,18 @@ class AnnealingSolver:
         return read_spins(result, (len(rows), self.shots, model.num_spins), self.backend.label)
 
     def state_dict(self) -> dict[str, Any]:
-        """The stream of seeds and the number of circuits run, as plain numbers and text."""
-        return {"seeds": self.seeds.state_dict(), "circuits_run": self.circuits_run}
+        """Stream of seeds, circuits run and angles of an adaptive schedule, as plain numbers and text."""
+        return {
+            "seeds": self.seeds.state_dict(),
+            "circuits_run": self.circuits_run,
+            "schedule": self._schedule.state_dict(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue exactly where ``state_dict`` was taken."""
         self.seeds.load_state_dict(state["seeds"])
         self.circuits_run = int(state["circuits_run"])
+        self._schedule.load_state_dict(state["schedule"])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tested": False}
@@ -155,7 +181,7 @@ class AnnealingSolver:
     def __repr__(self) -> str:
         return (
             f"AnnealingSolver({self.backend.label!r}, num_layers={self.schedule.num_layers}, shots={self.shots}, "
-            f"estimator={self.estimator!r})"
+            f"estimator={self.estimator!r}, polish={self.polish})"
         )
 
 
