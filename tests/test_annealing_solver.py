@@ -32,6 +32,7 @@ from qboltz.ensemble import SampledEnsemble
 from qboltz.errors import SelfTestError, TooManySpinsError
 from qboltz.sampler import AnnealingCircuitSampler
 from qboltz.simulator import annealing_probabilities
+from qboltz.solvers.annealing import ANGLE_BYTES, ROW_BYTES, SHOT_BYTES
 from qboltz.spins import spin_table
 
 Z = 5.0
@@ -205,17 +206,22 @@ def test_pubs_are_split_by_rows_and_keep_their_order():
     ensemble = AnnealingSolver(recording, FITTED2, 400, max_rows_per_pub=4).solve(IsingModel(fields, torch.zeros(2, 2)))
     assert [pubs[0][1].shape for pubs, _ in recording.calls[1:]] == [(4,), (3,), (3,)]
     assert (ensemble.magnetization()[:, 0].sign() == fields[:, 0].sign()).all()
-    whole = ensemble.spins[0].flatten(1).tolist()
-    assert len(set(map(tuple, whole))) == 10  # no chunk repeats the shots of another
+
+
+def test_equal_rows_get_different_shots_in_one_pub_and_in_several():
+    model = IsingModel(torch.full((10, 4), 0.2), torch.zeros(4, 4))
+    for max_rows in (None, 4):
+        spins = AnnealingSolver(shots=64, seed=14, max_rows_per_pub=max_rows).solve(model).spins[0]
+        assert len({tuple(row.flatten().tolist()) for row in spins}) == 10
 
 
 def test_memory_bounds_the_rows_of_a_pub(monkeypatch):
-    monkeypatch.setattr("qboltz.solvers.annealing.PUB_BYTES", 16 * 160 * 5)
+    bytes_per_row = ROW_BYTES + 2 * (4 + 6) * ANGLE_BYTES + 16 * SHOT_BYTES
+    monkeypatch.setattr("qboltz.solvers.annealing.PUB_BYTES", 5 * bytes_per_row)
     recording = Recording()
     AnnealingSolver(recording, FITTED2, 16).solve(random_model())
     sizes = [pubs[0][1].size for pubs, _ in recording.calls[1:]]
-    assert sum(sizes) == 12
-    assert max(sizes) <= 5
+    assert sizes == [4, 4, 4]
 
 
 def test_equal_seeds_agree_and_consecutive_calls_differ():
@@ -227,12 +233,6 @@ def test_equal_seeds_agree_and_consecutive_calls_differ():
     assert not torch.equal(first, second)
     assert not torch.equal(first, AnnealingSolver(shots=64, seed=13).solve(model).spins)
     assert not torch.equal(AnnealingSolver(shots=64).solve(model).spins, AnnealingSolver(shots=64).solve(model).spins)
-
-
-def test_equal_rows_get_different_shots():
-    model = IsingModel(torch.full((5, 4), 0.2), torch.zeros(4, 4))
-    spins = AnnealingSolver(shots=64, seed=14).solve(model).spins[0]
-    assert len({tuple(row.flatten().tolist()) for row in spins}) == 5
 
 
 def test_a_resumed_stream_is_bit_identical():

@@ -131,7 +131,7 @@ def test_more_spins_than_enumeration_takes(main, tmp_path):
         (["--task", "sorting"], "invalid choice: 'sorting'"),
         (["--form", "causal"], "option of task recall must be one of"),
         (["--backend", "quantum"], "solver must be one of"),
-        (["--layers", "5"], "num_layers must be one of 2, 3, 4, 6 for a fitted schedule, got 5"),
+        (["--layers", "9"], "num_layers must be one of 1, 2, 3, 4, 5, 6, 7, 8 for a fitted schedule, got 9"),
         (["--shots", "0"], "--shots must be at least 1"),
         (["--steps", "0"], "steps must be an integer of at least 1, got 0"),
         (["--eval-size", "0"], "--eval-size must be at least 1, got 0"),

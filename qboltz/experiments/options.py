@@ -26,13 +26,16 @@ def make_parser(description: str | None = None) -> argparse.ArgumentParser:
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     add = parser.add_argument_group("sampler").add_argument
-    add("--backend", default="aer_simulator", help="exact, statevector, aer_simulator, fake_*, ibm_*")
+    add(
+        "--backend", default="aer_simulator", help="exact, statevector, aer_simulator, fake_*, ibm_*, gibbs, mean_field"
+    )
     add("--layers", type=int, default=6, help="layers of the annealing circuit (6)")
-    add("--schedule", choices=("fitted", "linear"), default="fitted", help="its angles (fitted)")
+    add("--schedule", choices=("fitted", "linear", "adaptive"), default="fitted", help="its angles (fitted)")
     add("--shots", type=int, default=128, help="per circuit; 0 with statevector: no sampling (128)")
     # Plain, not the solver's default: the conditional mean is itself a classical step of J, and recall can be learned
     # from it alone. Here the circuits have to do it.
     add("--estimator", choices=ESTIMATORS, default="plain", help="of the moments (plain)")
+    add("--polish", type=int, default=0, help="classical Gibbs sweeps over the measured spins (0)")
     add = parser.add_argument_group("task").add_argument
     add("--task", choices=sorted(TASKS), default="recall", help="(recall)")
     add("--length", type=int, help="tokens; recall: 2 pairs + 1; brackets: even (the default of the task)")
@@ -111,17 +114,23 @@ def config_from(args: argparse.Namespace) -> TrainingConfig:
 
 def solver_from(args: argparse.Namespace, process: int = 0) -> Solver:
     """The solver; one that samples has its own stream of seeds in each process."""
-    if args.backend == "exact":
-        return make_solver("exact")
-    schedule = AnnealingSchedule.fitted if args.schedule == "fitted" else AnnealingSchedule.linear
-    solver = make_solver(
-        args.backend,
-        schedule=schedule(args.layers),
-        shots=args.shots or None,
-        estimator=args.estimator,
-        seed=args.seed,
-    )
-    solver.seeds = SeedStream(args.seed, key=(process,))  # type: ignore[attr-defined]
+    stream = SeedStream(args.seed, key=(process,))
+    if args.backend in ("exact", "mean_field"):
+        return make_solver(args.backend)
+    if args.backend == "gibbs":
+        solver = make_solver("gibbs", estimator=args.estimator)
+    else:
+        solver = make_solver(
+            args.backend,
+            schedule={"fitted": None, "adaptive": "adaptive", "linear": AnnealingSchedule.linear(args.layers)}[
+                args.schedule
+            ],
+            num_layers=args.layers,
+            shots=args.shots or None,
+            estimator=args.estimator,
+            polish=args.polish,
+        )
+    solver.seeds = stream  # type: ignore[attr-defined]
     return solver
 
 

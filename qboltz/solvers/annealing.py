@@ -23,11 +23,10 @@ from qboltz.schedule import AnnealingSchedule
 from qboltz.seeds import SeedStream
 from qboltz.spins import num_pairs, spins_from_bytes, to_torch
 
-#: Memory that one pub may take on this computer while it runs, and what its parts were measured to take: a
-#: shot (in Aer and in Qiskit it is a string of hexadecimal digits before it is bits) and a bound angle.
+#: Memory that one pub may take on this computer while it runs, and what it was measured to take on Aer: per row, per
+#: bound angle of a row, and per shot (a string of hexadecimal digits in Aer and in Qiskit before it is bits).
 PUB_BYTES = 2**28
-SHOT_BYTES = 160
-ANGLE_BYTES = 80
+ROW_BYTES, ANGLE_BYTES, SHOT_BYTES = 16_000, 100, 150
 
 
 class AnnealingSolver:
@@ -142,7 +141,7 @@ class AnnealingSolver:
         limit = self.max_rows_per_pub
         if limit is None:
             angles = self.schedule.num_layers * (num_spins + num_pairs(num_spins))
-            limit = PUB_BYTES // (self.shots * SHOT_BYTES + angles * ANGLE_BYTES)
+            limit = PUB_BYTES // (ROW_BYTES + angles * ANGLE_BYTES + self.shots * SHOT_BYTES)
         if self.backend.max_executions is not None:
             limit = min(limit, self.backend.max_executions // self.shots)
         count = -(-len(rows) // max(1, limit))
