@@ -201,11 +201,14 @@ class _Piece:
         if not self.conditional:
             response = self.weighted(self.centered(f)) * self.unbiased * self.spins  # w (f - <f>) s_k
             return response.sum(-2), self._pair_sums(response)
+        # In place: this is a third of the time of a gradient step on Aer. f^(k) - <f^(k)> sums to zero, so the mean of
+        # its product with t is the covariance with t, and one response serves both gradients.
         t = self.values()
-        spread = 1 - t * t
-        given_others = self.centered(f + g * (t - self.spins)) * self.unbiased  # f^(k) - <f^(k)>
-        grad_fields = self.weighted(given_others * self.centered(t) + g * spread).sum(-2)
-        return grad_fields, self._pair_sums(self.weighted(given_others * t + g * spread))
+        response = torch.sub(t, self.spins).mul_(g).add_(f)  # f^(k)
+        response.sub_(self.mean(response).unsqueeze(-2)).mul_(t).mul_(self.unbiased)
+        response.addcmul_(t.square_().neg_().add_(1), g)  # + g_k (1 - t_k^2)
+        response = self.weighted(response)
+        return response.sum(-2), self._pair_sums(response)
 
     def _pair_sums(self, response: Tensor) -> Tensor:
         """``sum_{r, M} response_k s_l``: one matrix product over all samples of all rows."""
