@@ -45,8 +45,9 @@ format: $(INSTALLED)  ## mend what the linter can mend
 typecheck: $(INSTALLED)  ## type-check the package, strictly
 	$(BIN)/python -m mypy
 
-docs-check: $(INSTALLED)  ## run the README's code and check the links in the documentation
+docs-check: $(INSTALLED)  ## run the code of the README, check links and tables
 	$(BIN)/python -m pytest tests/test_readme.py $(ARGS)
+	$(BIN)/python benchmarks/report.py --check
 
 # Without isolation the build uses the pinned hatchling.
 wheel: $(INSTALLED)  ## build the sdist and, from it, the wheel

@@ -22,6 +22,7 @@ from records import RESULTS, append, environment, read
 
 from qboltz import AnnealingSchedule, AnnealingSolver, ExactSolver, IsingModel, SampledEnsemble, StatevectorSolver
 from qboltz.ensemble import Solver
+from qboltz.errors import ConvergenceError
 from qboltz.experiments.evaluation import evaluate, magnetization_rmse, using_solver
 from qboltz.experiments.model import OneLayerTransformer
 from qboltz.experiments.optimization import TrainingConfig, data_generator
@@ -192,7 +193,7 @@ def main() -> None:
     for number, (name, pairs, seed) in enumerate(todo, 1):
         try:
             record = run(name, pairs, seed)
-        except (RuntimeError, FloatingPointError) as error:  # a rival that does not converge is a result too
+        except (ConvergenceError, FloatingPointError) as error:  # a rival that does not converge is a result too
             record = {"benchmark": "recall_ladder", "run": name, "pairs": pairs, "seed": seed, "failed": str(error)}
         append(options.out, record | environment())
         outcome = f"{record['accuracy']:.3f} in {record['seconds']:.0f} s" if "accuracy" in record else "failed"

@@ -18,8 +18,10 @@ from typing import Any
 
 from records import RESULTS, read
 
+from qboltz.schedule import fitted_table
+
 ROOT = Path(__file__).parents[1]
-FILES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md"]
+FILES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", ROOT / "docs" / "dqa.md"]
 BLOCK = re.compile(r"(<!-- results:(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 #: Rows of the short table in the README.
@@ -109,7 +111,17 @@ def part(value: float | None, whole: float) -> str:
     return "" if value is None else f"{value:.2f} ms, {value / whole:.0%}"
 
 
-TABLES = {"speed": speed, "ladder": ladder, "recall": recall, "step": step}
+def schedules() -> str:
+    rows = []
+    for ensemble in ("weak", "middle", "broad"):
+        for depth, entry in sorted(fitted_table()[ensemble].items()):
+            errors = entry["held_out"]
+            numbers = [f"{errors[name]:.4f}" for name in ("magnetization", "conditional", "covariance", "kl")]
+            rows.append([ensemble, depth, *numbers])
+    return table(["ensemble", "p", "plain", "conditional", "covariance", "KL (nats)"], rows)
+
+
+TABLES = {"speed": speed, "ladder": ladder, "recall": recall, "step": step, "schedules": schedules}
 
 
 def main() -> int:

@@ -220,10 +220,10 @@ class BoltzmannAttention(nn.Module):
         batch, heads, length, keys = scores.shape
         visible = None
         if key_padding_mask is not None:
-            if key_padding_mask.shape != (batch, keys):
-                raise ValueError(f"key_padding_mask must be ({batch}, {keys}), got {tuple(key_padding_mask.shape)}.")
-            padding = _attend(key_padding_mask, "key_padding_mask")[:, None, None, :]
-            scores, visible = apply_mask(scores, padding, False)
+            padding = _attend(key_padding_mask, "key_padding_mask")
+            if padding.shape != (batch, keys):
+                raise ValueError(f"key_padding_mask must be ({batch}, {keys}), got {tuple(padding.shape)}.")
+            scores, visible = apply_mask(scores, padding[:, None, None, :], False, name="key_padding_mask")
         if attn_mask is not None:
             allowed_mask = _attend(attn_mask, "attn_mask")
             if allowed_mask.dim() == 3:

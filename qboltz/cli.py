@@ -14,7 +14,7 @@ from qboltz.schedule import AnnealingSchedule
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code (0, or 2 for bad arguments, 130 when interrupted)."""
+    """Run the command; returns 0, or 130 when interrupted; bad arguments exit with 2."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
@@ -130,7 +130,7 @@ def _compare(arguments: argparse.Namespace) -> None:
         for depth in arguments.layers
         for kind, schedule in (
             ("linear", AnnealingSchedule.linear(depth)),
-            ("fitted", AnnealingSchedule.fitted(depth)),
+            ("fitted", AnnealingSchedule.fitted(depth, arguments.ensemble)),
         )
     ]
     if arguments.json:

@@ -172,7 +172,7 @@ class _Piece:
         self.unbiased = samples / max(samples - 1, 1) if self.weights is None else 1.0
 
     def values(self) -> Tensor:
-        """Per sample, what is averaged to give the magnetisation: ``(g, r, M, n)``, 0 where not visible."""
+        """Per sample, what is averaged to give the magnetization: ``(g, r, M, n)``, 0 where not visible."""
         if not self.conditional:
             return self.spins.expand(*self.fields.shape[:2], -1, -1)
         means = torch.tanh(self.fields + self._local_fields())
@@ -201,7 +201,7 @@ class _Piece:
         if not self.conditional:
             response = self.weighted(self.centered(f)) * self.unbiased * self.spins  # w (f - <f>) s_k
             return response.sum(-2), self._pair_sums(response)
-        # In place: this is a third of the time of a gradient step on Aer. f^(k) - <f^(k)> sums to zero, so the mean of
+        # In place, since each temporary is as large as all samples. f^(k) - <f^(k)> sums to zero, so the mean of
         # its product with t is the covariance with t, and one response serves both gradients.
         t = self.values()
         response = torch.sub(t, self.spins).mul_(g).add_(f)  # f^(k)

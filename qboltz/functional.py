@@ -11,6 +11,7 @@ from torch import Tensor
 from qboltz.autograd import magnetization
 from qboltz.ensemble import Solver
 from qboltz.errors import unknown_name
+from qboltz.ising import broadcasts
 
 Variant = Literal["softmax", "h+J", "h-only", "J-only"]
 VARIANTS: tuple[Variant, ...] = ("softmax", "h+J", "h-only", "J-only")
@@ -93,11 +94,13 @@ def attention_weights(
     return normalized
 
 
-def apply_mask(scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+def apply_mask(
+    scores: Tensor, attn_mask: Tensor | None, is_causal: bool, *, name: str = "attn_mask"
+) -> tuple[Tensor, Tensor | None]:
     """Scores with a float mask added, and which keys are visible; ``None`` when all are."""
     visible = None
     if attn_mask is not None:
-        _check_mask(attn_mask, scores)
+        _check_mask(attn_mask, scores, name)
         if attn_mask.dtype == torch.bool:
             visible = attn_mask
         else:
@@ -113,8 +116,16 @@ def _shared(couplings: Tensor | None, scores: Tensor, variant: Variant) -> Tenso
     keys = scores.shape[-1]
     if variant == "h-only" or couplings is None:
         return scores.new_zeros(keys, keys)
+    if not isinstance(couplings, Tensor):
+        raise TypeError(f"couplings must be a torch.Tensor or None, got {type(couplings).__name__}.")
     if couplings.shape[-2:] != (keys, keys):
         raise ValueError(f"couplings must be (..., {keys}, {keys}) for {keys} keys, got {tuple(couplings.shape)}.")
+    lead = scores.shape[:-2]
+    if not broadcasts(couplings.shape[:-2], lead):
+        raise ValueError(
+            f"couplings must broadcast to {(*lead, keys, keys)}, one matrix for all queries, "
+            f"got {tuple(couplings.shape)}."
+        )
     return couplings.unsqueeze(-3)  # (..., 1, S, S): the same for every query
 
 
@@ -137,19 +148,22 @@ def _check_projections(query: Tensor, key: Tensor, value: Tensor) -> None:
             raise TypeError(f"{name} must have the dtype of query, {query.dtype}, got {tensor.dtype}.")
     if query.shape[-1] != key.shape[-1]:
         raise ValueError(f"key must be (..., S, {query.shape[-1]}) like query, got {tuple(key.shape)}.")
+    lead = [tuple(tensor.shape[:-2]) for tensor in (query, key, value)]
+    try:
+        torch.broadcast_shapes(*lead)
+    except RuntimeError:
+        raise ValueError(
+            f"query, key and value must have batch dimensions that broadcast, got {lead[0]}, {lead[1]} and {lead[2]}."
+        ) from None
     if key.shape[-2] != value.shape[-2]:
         raise ValueError(f"value must be (..., {key.shape[-2]}, d_v) like key, got {tuple(value.shape)}.")
 
 
-def _check_mask(attn_mask: Tensor, scores: Tensor) -> None:
+def _check_mask(attn_mask: Tensor, scores: Tensor, name: str) -> None:
     if not isinstance(attn_mask, Tensor) or not (attn_mask.dtype == torch.bool or attn_mask.is_floating_point()):
         got = attn_mask.dtype if isinstance(attn_mask, Tensor) else type(attn_mask).__name__
-        raise TypeError(f"attn_mask must be a boolean or floating point tensor, got {got}.")
-    try:
-        fits = torch.broadcast_shapes(attn_mask.shape, scores.shape) == scores.shape
-    except RuntimeError:
-        fits = False
-    if not fits:
-        raise ValueError(f"attn_mask must broadcast to {tuple(scores.shape)}, got {tuple(attn_mask.shape)}.")
+        raise TypeError(f"{name} must be a boolean or floating point tensor, got {got}.")
+    if not broadcasts(attn_mask.shape, scores.shape):
+        raise ValueError(f"{name} must broadcast to {tuple(scores.shape)}, got {tuple(attn_mask.shape)}.")
     if attn_mask.is_floating_point() and bool((attn_mask.isnan() | (attn_mask == math.inf)).any()):
-        raise ValueError("attn_mask must be finite or -inf (which removes the key), got NaN or +inf.")
+        raise ValueError(f"{name} must be finite or -inf (which removes the key), got NaN or +inf.")

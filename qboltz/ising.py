@@ -29,7 +29,7 @@ class IsingModel:
         TypeError: a dtype is wrong (``fields`` and ``couplings`` floating point, ``visible`` boolean).
         ValueError: shapes do not fit, a value is NaN or infinite, ``couplings`` is not symmetric or has a diagonal.
 
-    Source: arXiv:2606.12478, energy of a query and attention weights from its magnetisations.
+    Source: arXiv:2606.12478, energy of a query and attention weights from its magnetizations.
     """
 
     fields: Tensor
@@ -191,9 +191,13 @@ def _check_visible(visible: Tensor, fields: Tensor) -> None:
     _check_broadcast("visible", visible.shape, fields.shape)
 
 
-def _check_broadcast(name: str, shape: torch.Size, target: torch.Size) -> None:
-    fits = len(shape) <= len(target) and all(
+def broadcasts(shape: torch.Size, target: torch.Size) -> bool:
+    """Whether a tensor of ``shape`` broadcasts to exactly ``target``."""
+    return len(shape) <= len(target) and all(
         size in (1, goal) for size, goal in zip(reversed(shape), reversed(target), strict=False)
     )
-    if not fits:
+
+
+def _check_broadcast(name: str, shape: torch.Size, target: torch.Size) -> None:
+    if not broadcasts(shape, target):
         raise ValueError(f"{name} must broadcast to {tuple(target)}, got {tuple(shape)}.")

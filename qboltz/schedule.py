@@ -97,7 +97,7 @@ class AnnealingSchedule:
 
     @property
     def k_hj(self) -> float:
-        r"""Coefficient of ``J_ij h_j`` in ``<s_i>``, the leading effect of couplings on magnetisations.
+        r"""Coefficient of ``J_ij h_j`` in ``<s_i>``, the leading effect of couplings on magnetizations.
 
         ``4 sum_{k later than l} gJ_k gh_l sin(2 theta_k) sin(2 theta_l - 2 theta_k)``; phases of one layer commute
         and contribute nothing. It is 1 for the Boltzmann distribution and 0 for every single-layer schedule.

@@ -176,7 +176,7 @@ def _even_pieces(start: int, stop: int, at_most: int) -> Iterator[slice]:
 
 
 def exp_i(angles: Tensor) -> Tensor:
-    """``e^{i angle}`` (real sines and cosines are vectorised; a complex exponential is thirty times slower)."""
+    """``e^{i angle}`` (real sines and cosines are vectorized; a complex exponential is thirty times slower)."""
     return torch.complex(angles.cos(), angles.sin())
 
 

@@ -265,6 +265,12 @@ def test_bad_settings_are_refused(arguments, words):
         ),
         ((X, X, X, PADDING[:, :5]), ValueError, r"key_padding_mask must be \(3, 6\), got \(3, 5\)"),
         ((X, X, X, PADDING.int()), TypeError, "key_padding_mask must be a boolean or floating point tensor"),
+        ((X, X, X, PADDING.double() * float("nan")), ValueError, "key_padding_mask must be finite or -inf"),
+        (
+            (X, X, X, PADDING.tolist()),
+            TypeError,
+            "key_padding_mask must be a boolean or floating point tensor, got list",
+        ),
         ((X, X, X, None, True, CAUSAL[:5]), ValueError, r"attn_mask must broadcast to \(3, 2, 6, 6\), got \(5, 6\)"),
         ((X, X, X, None, True, CAUSAL.expand(3, 6, 6)), ValueError, r"attn_mask must be \(6, 6\), \(6, 6, 6\)"),
         ((X, X, X, None, True, CAUSAL.int()), TypeError, "attn_mask must be a boolean or floating point tensor"),

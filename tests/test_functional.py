@@ -178,6 +178,13 @@ Q, K, V, J5 = inputs()
         ),
         ({"attn_mask": torch.ones(4, 5, dtype=torch.int64)}, TypeError, "attn_mask must be a boolean or floating"),
         ({"attn_mask": torch.full((4, 5), math.nan)}, ValueError, "attn_mask must be finite or -inf"),
+        ({"couplings": [[0.0]]}, TypeError, "couplings must be a torch.Tensor or None, got list"),
+        (
+            {"couplings": J5[:1].expand(7, 5, 5)},
+            ValueError,
+            r"couplings must broadcast to \(2, 3, 5, 5\).*got \(7, 5, 5\)",
+        ),
+        ({"key": K[:, :2]}, ValueError, r"batch dimensions that broadcast, got \(2, 3\), \(2, 2\) and \(2, 3\)"),
         ({"variant": "h-J"}, ValueError, "variant must be one of .*got 'h-J'"),
     ],
 )

@@ -177,3 +177,21 @@ def test_a_broken_link_is_found(tmp_path):
         '<img src="gone.svg" width="3"> [e]\n\n[e]: gone.md\n\n```text\n[f](code.md)\n```\n'
     )
     assert broken_links(document) == ["gone.png", "gone.md", "gone.svg"]
+
+
+def test_the_ten_lines_are_the_quickstart():
+    quickstart = (REPOSITORY / "examples" / "quickstart.py").read_text(encoding="utf-8")
+    code = next(
+        fence["body"] for fence in FENCE.finditer(README.read_text(encoding="utf-8")) if fence["language"] == "python"
+    )
+    assert quickstart.endswith(code)
+
+
+def test_tables_are_what_the_records_say():
+    result = subprocess.run(
+        [sys.executable, REPOSITORY / "benchmarks" / "report.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr

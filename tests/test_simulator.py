@@ -163,15 +163,15 @@ def test_a_decoupled_spin_is_free_and_changes_nothing():
     torch.testing.assert_close(p.sum(-2).view(1, 2, 16), restricted, atol=1e-13, rtol=0)
 
 
-def test_relabelling_spins_and_turning_all_of_them_over():
+def test_relabeling_spins_and_turning_all_of_them_over():
     fields, couplings = random_models(1, 20, 6)
     p = annealing_probabilities(fields, couplings, DISTINCT)
     flipped = annealing_probabilities(-fields, couplings, DISTINCT)
     torch.testing.assert_close(flipped, p.flip(-1), atol=1e-13, rtol=0)
     order = torch.tensor([3, 0, 5, 1, 4, 2])
-    relabelled = annealing_probabilities(fields[..., order], couplings[:, order][:, :, order], DISTINCT)
+    relabeled = annealing_probabilities(fields[..., order], couplings[:, order][:, :, order], DISTINCT)
     table = spin_table(6, dtype=torch.float64)
-    torch.testing.assert_close(relabelled @ table, (p @ table)[..., order], atol=1e-13, rtol=0)
+    torch.testing.assert_close(relabeled @ table, (p @ table)[..., order], atol=1e-13, rtol=0)
 
 
 @pytest.mark.parametrize(("num_groups", "num_rows"), [(2, 2), (1, 13), (13, 1)])

@@ -71,7 +71,7 @@ def test_a_run_on_aer_from_the_shell(tmp_path):
         assert expected in result.stdout
 
 
-def test_help_names_every_option_of_the_issue(capsys, main):
+def test_help_names_every_option(capsys, main):
     with pytest.raises(SystemExit) as exit_:
         main(["--help"])
     assert exit_.value.code == 0

@@ -20,6 +20,8 @@ from qboltz.schedule import AnnealingSchedule
 #: Effort of Qiskit's compiler (0 to 3) for devices with limited connectivity. Each circuit is compiled once,
 #: so the slowest and best level costs nothing that is felt.
 OPTIMIZATION_LEVEL = 3
+#: Compiled circuits that a backend keeps.
+MAX_PROGRAMS = 16
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Backend(ABC):
         """
         key = num_spins, schedule
         if key not in self._programs:
+            if len(self._programs) >= MAX_PROGRAMS:  # an adaptive schedule makes a new circuit at every refit
+                del self._programs[next(iter(self._programs))]
             self._programs[key] = self.compile(annealing_circuit(num_spins, schedule))
         return self._programs[key]
 
@@ -93,8 +97,8 @@ def check_num_spins(num_spins: int, num_qubits: int | None, label: str) -> None:
 
 
 def compile_for(circuit: QuantumCircuit, device: BackendV2 | None) -> QuantumCircuit:
-    """The circuit in the gates and on the qubits of a device; as it is where every pair of qubits is coupled."""
-    if device is None or device.coupling_map is None:
+    """The circuit in the gates and on the qubits of a device; as it is where all its gates and pairs are native."""
+    if device is None or (device.coupling_map is None and set(circuit.count_ops()) <= set(device.operation_names)):
         return circuit
     check_num_spins(circuit.num_qubits, device.num_qubits, device.name)
     manager = generate_preset_pass_manager(optimization_level=OPTIMIZATION_LEVEL, backend=device, seed_transpiler=0)

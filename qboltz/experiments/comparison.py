@@ -77,7 +77,7 @@ class Comparison:
         Raises:
             KeyboardInterrupt: a stop was asked for; the checkpoint is written.
         """
-        model = model_from(self.args, self.task, variant, solver)
+        model = model_from(self.args, self.task, variant, solver).to(self.processes.device)
         result = train(
             model,
             self.task,

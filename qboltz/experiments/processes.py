@@ -52,8 +52,7 @@ class Processes:
         """Sums over the processes, the same list on each."""
         if self.count == 1:
             return [float(value) for value in values]
-        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-        total = torch.tensor(values, dtype=torch.float64, device=device)
+        total = torch.tensor(values, dtype=torch.float64, device=self.device)
         dist.all_reduce(total)
         return [float(value) for value in total]
 
@@ -64,6 +63,12 @@ class Processes:
         values: list[Any] = [None] * self.count
         dist.all_gather_object(values, value)
         return values
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model of this process lives: a GPU of its own where ``torchrun`` found GPUs, else the CPU."""
+        grouped = self.count > 1 and dist.get_backend() == "nccl"
+        return torch.device("cuda", torch.cuda.current_device()) if grouped else torch.device("cpu")
 
 
 @contextmanager
