@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from qiskit_aer.primitives import SamplerV2
-from records import RESULTS, environment, in_turn, summary, write
+from records import environment, in_turn, place, summary, write
 from torch import Tensor
 
 from qboltz import AnnealingSchedule, AnnealingSolver, IsingModel, annealing_circuit
@@ -119,8 +119,9 @@ def main() -> int:
     parser.add_argument("--repeats", type=int)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of torch")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=RESULTS / "annealing_overhead.jsonl")
+    parser.add_argument("--out", type=Path, help="default: results/, quick: the temporary folder")
     options = parser.parse_args()
+    options.out = place(options.out, "annealing_overhead", options.quick)
     torch.set_num_threads(options.threads)
     repeats = options.repeats or (3 if options.quick else 15)
 

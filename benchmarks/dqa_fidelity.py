@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from records import RESULTS, append, environment, read
+from records import append, environment, place, read
 
 from qboltz import AnnealingSchedule, ExactSolver, IsingModel, StatevectorSolver
 from qboltz.ensemble import SampledEnsemble
@@ -103,8 +103,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="n = 4 only")
     parser.add_argument("--sizes", type=int, nargs="+", default=[4, 6, 8, 10, 12])
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=RESULTS / "dqa_fidelity.jsonl")
+    parser.add_argument("--out", type=Path, help="default: results/, quick: the temporary folder")
     options = parser.parse_args()
+    options.out = place(options.out, "dqa_fidelity", options.quick)
     torch.set_num_threads(options.threads)
     done = {(r["num_spins"], r["sigma_h"], r["sigma_J"], r["layers"]) for r in read(options.out)}
     for num_spins in [4] if options.quick else options.sizes:

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 import torch
-from records import RESULTS, environment, in_turn, summary, write
+from records import environment, in_turn, place, summary, write
 from torch import Tensor
 
 from qboltz.ising import IsingModel
@@ -112,8 +112,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer repeats: under a minute")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=RESULTS / "exact_speed.jsonl")
+    parser.add_argument("--out", type=Path, help="default: results/, quick: the temporary folder")
     options = parser.parse_args()
+    options.out = place(options.out, "exact_speed", options.quick)
     torch.set_num_threads(options.threads)
     repeats = 5 if options.quick else 21
     records: list[dict[str, object]] = []

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from records import RESULTS, append, environment, read
+from records import append, environment, place, read
 
 from qboltz import AnnealingSchedule, AnnealingSolver, ExactSolver, IsingModel, SampledEnsemble, StatevectorSolver
 from qboltz.ensemble import Solver
@@ -177,8 +177,9 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, nargs="+", default=[2, 3, 4])
     parser.add_argument("--seeds", type=int, default=3, help="seeds 0 .. N-1 (3)")
     parser.add_argument("--threads", type=int, default=1, help="of torch (1)")
-    parser.add_argument("--out", type=Path, default=RESULTS / "recall_ladder.jsonl")
+    parser.add_argument("--out", type=Path, help="default: results/, quick: the temporary folder")
     options = parser.parse_args()
+    options.out = place(options.out, "recall_ladder", options.quick)
     if options.quick:
         options.only, options.pairs, options.seeds = ["softmax", "circuits, fitted p=3"], [2], 1
     torch.set_num_threads(options.threads)

@@ -8,6 +8,7 @@ import os
 import platform
 import statistics
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
@@ -16,6 +17,11 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "numpy", "scipy", "qiskit", "qiskit-aer")
+
+
+def place(given: Path | None, name: str, quick: bool) -> Path:
+    """Where records go: what was asked for, else ``results/NAME.jsonl``, or the temporary folder for a quick run."""
+    return given or (Path(tempfile.gettempdir()) if quick else RESULTS) / f"{name}.jsonl"
 
 
 def environment() -> dict[str, Any]:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from records import RESULTS, environment, write
+from records import environment, place, write
 
 SHOTS = 256
 NUM_LAYERS = 4
@@ -32,8 +32,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="three rounds instead of nine, under a minute")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="for torch and for Aer")
-    parser.add_argument("--out", type=Path, default=RESULTS / "simulator_speed.jsonl")
+    parser.add_argument("--out", type=Path, help="default: results/, quick: the temporary folder")
     options = parser.parse_args()
+    options.out = place(options.out, "simulator_speed", options.quick)
     os.environ["OMP_NUM_THREADS"] = str(options.threads)  # before torch and Aer load
 
     import torch

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from records import RESULTS, environment, write
+from records import environment, place, write
 
 from qboltz.circuits import AnnealingCircuit
 from qboltz.ensemble import SpinEnsemble
@@ -141,8 +141,9 @@ def main() -> int:
     parser.add_argument("--backends", nargs="+", default=["exact", "statevector", "aer_simulator"])
     parser.add_argument("--threads", type=int, default=1, help="of torch; the default of the main job")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=RESULTS / "training_step.jsonl")
+    parser.add_argument("--out", type=Path, help="default: results/, quick: the temporary folder")
     options = parser.parse_args()
+    options.out = place(options.out, "training_step", options.quick)
     torch.set_num_threads(options.threads)
 
     for backend in options.backends:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from qboltz.errors import check_integer
 from qboltz.fitting import MAX_FIT_SPINS, fit_schedule
 from qboltz.ising import IsingModel
 from qboltz.modelset import ModelSet
@@ -58,13 +59,12 @@ class AdaptiveSchedule:
         block_spins: int = 10,
         seed: int | None = 0,
     ) -> None:
-        for name, value in (("refit_every", refit_every), ("rows", rows), ("max_iterations", max_iterations)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a positive integer, got {value!r}.")
         if not 2 <= block_spins <= MAX_FIT_SPINS:
             raise ValueError(f"block_spins must be between 2 and {MAX_FIT_SPINS}, got {block_spins!r}.")
         self.schedule = start
-        self.refit_every, self.rows, self.max_iterations = refit_every, rows, max_iterations
+        self.refit_every = check_integer("refit_every", refit_every)
+        self.rows = check_integer("rows", rows)
+        self.max_iterations = check_integer("max_iterations", max_iterations)
         self.block_spins = block_spins
         self.seeds = SeedStream(seed)
         self.solves = 0
@@ -137,6 +137,7 @@ def make_schedule(
         TypeError: ``schedule`` is none of these.
         ValueError: ``num_layers`` contradicts ``schedule``.
     """
+    check_integer("refit_every", refit_every)
     if schedule is None or schedule == "adaptive":
         start = AnnealingSchedule.fitted(4 if num_layers is None else num_layers)
         return FixedSchedule(start) if schedule is None else AdaptiveSchedule(start, refit_every)

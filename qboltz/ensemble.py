@@ -29,6 +29,10 @@ class SpinEnsemble(ABC):
     def magnetization(self) -> Tensor:
         """``m_j = <s_j>``, shape and dtype of ``model.fields``; 0 for a spin that is not visible."""
 
+    def standard_error(self) -> Tensor:
+        """Standard error of ``magnetization()`` from shot noise, in its shape; 0 where nothing is drawn."""
+        return torch.zeros_like(self.model.fields)
+
     @abstractmethod
     def pullback(self, grad: Tensor) -> tuple[Tensor, Tensor]:
         r"""Gradients of ``sum_j g_j m_j`` for an upstream ``g`` of the shape of ``model.fields``.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+import numpy as np
+
 
 class TooManySpinsError(ValueError):
     """A model has more spins than a solver can treat; the message says the cost and what to use instead."""
@@ -28,3 +30,17 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
     message = f"{kind} must be one of {', '.join(map(repr, names))}, got {name!r}."
     close = difflib.get_close_matches(str(name), names, n=3)
     return message + (f" Did you mean {' or '.join(map(repr, close))}?" if close else "")
+
+
+def check_integer(name: str, value: object, at_least: int = 1, alternative: str = "") -> int:
+    """``value`` as an int; numpy integers count, booleans do not.
+
+    Raises:
+        TypeError: it is no integer.
+        ValueError: it is smaller than ``at_least``.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer of at least {at_least}{alternative}, got {value!r}.")
+    if value < at_least:
+        raise ValueError(f"{name} must be at least {at_least}{alternative}, got {value}.")
+    return int(value)

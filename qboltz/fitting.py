@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 from torch import Tensor
 
-from qboltz.errors import TooManySpinsError, unknown_name
+from qboltz.errors import TooManySpinsError, check_integer, unknown_name
 from qboltz.fidelity import BoltzmannTarget
 from qboltz.modelset import ModelSet
 from qboltz.schedule import AnnealingSchedule
@@ -82,8 +82,7 @@ def fit_schedule(
     """
     if objective not in OBJECTIVES:
         raise ValueError(unknown_name("objective", objective, OBJECTIVES))
-    if restarts < 1:
-        raise ValueError(f"restarts must be at least 1, got {restarts!r}.")
+    check_integer("restarts", restarts)
     begin = AnnealingSchedule.linear(num_layers) if start is None else start
     if begin.num_layers != num_layers:
         raise ValueError(f"start must have {num_layers} layers, got {begin.num_layers}.")

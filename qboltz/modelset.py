@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qboltz.errors import unknown_name
+from qboltz.errors import check_integer, unknown_name
 from qboltz.files import write_atomically
 from qboltz.ising import IsingModel
 
@@ -56,8 +56,7 @@ class ModelSet:
         ranges = _range("sigma_h", sigma_h), _range("sigma_J", sigma_J)
         if not sizes or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in sizes):
             raise ValueError(f"sizes must be positive integers, got {sizes!r}.")
-        if count < 1:
-            raise ValueError(f"count must be at least 1, got {count!r}.")
+        check_integer("count", count)
         generator = torch.Generator().manual_seed(seed)
         batches = []
         for n in sizes:

@@ -372,8 +372,8 @@ def test_the_self_test_runs_once_and_never_where_it_would_cost_money():
     ("options", "error", "message"),
     [
         ({"shots": 0}, ValueError, "shots must be at least 1, got 0"),
-        ({"shots": 2.5}, TypeError, "shots must be an integer, got 2.5"),
-        ({"shots": True}, TypeError, "shots must be an integer, got True"),
+        ({"shots": 2.5}, TypeError, "shots must be an integer of at least 1, got 2.5"),
+        ({"shots": True}, TypeError, "shots must be an integer of at least 1, got True"),
         ({"estimator": "conditionl"}, ValueError, "estimator must be one of .* Did you mean 'conditional'"),
         ({"schedule": 4}, TypeError, "schedule must be an AnnealingSchedule, .adaptive. or None, got"),
         ({"seed": -1}, ValueError, "seed must be a non-negative integer or None, got -1"),

@@ -252,12 +252,12 @@ def test_too_many_visible_spins_are_refused_with_their_cost():
     ("options", "message"),
     [
         ({"schedule": 4}, "schedule must be an AnnealingSchedule, .adaptive. or None, got"),
-        ({"shots": 0}, "shots must be a positive integer or None for infinitely many, got 0"),
+        ({"shots": 0}, "shots must be at least 1 or None for infinitely many, got 0"),
         ({"shots": True}, "shots must be .* got True"),
         ({"gradient": "adjoint"}, "gradient must be one of 'circuit', 'covariance', got 'adjoint'"),
         ({"estimator": "conditonal"}, "Did you mean 'conditional'"),
         ({"seed": -1}, "seed must be"),
-        ({"max_spins": 0}, "max_spins must be a positive integer, got 0"),
+        ({"max_spins": 0}, "max_spins must be at least 1, got 0"),
     ],
 )
 def test_bad_arguments(options, message):
@@ -326,8 +326,8 @@ def test_an_adaptive_schedule_is_refitted_and_resumed():
             ValueError,
             "num_layers must .* agree with schedule",
         ),
-        ({"schedule": "adaptive", "refit_every": 0}, ValueError, "refit_every must be a positive integer"),
-        ({"polish": -1}, ValueError, "polish must be a non-negative number of sweeps, got -1"),
+        ({"schedule": "adaptive", "refit_every": 0}, ValueError, "refit_every must be at least 1"),
+        ({"polish": -1}, ValueError, "polish must be at least 0, got -1"),
         ({"polish": 1, "gradient": "circuit"}, ValueError, "polish must be 0 with gradient='circuit'"),
     ],
 )

@@ -17,10 +17,12 @@ class Factors(ABC):
 
     Attributes:
         reliable: ``(G, R)`` boolean, rows in which no digits were lost to underflow or cancellation.
+        complete: all rows are reliable.
         mean: ``(G, R, n)``, ``<s_j>``.
     """
 
     reliable: Tensor
+    complete: bool = True
     mean: Tensor
 
     def __init__(self, fields: Tensor, couplings: Tensor, hidden: Tensor | None) -> None:

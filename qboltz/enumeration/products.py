@@ -37,42 +37,54 @@ class ProductFactors(SplitFactors):
     def __init__(self, table: CouplingTable, fields: Tensor, hidden: Tensor | None, keep: bool = True) -> None:
         super().__init__(fields, table.couplings, hidden)
         self.table = table
-        self._shape = (table.blocks, *fields.shape[:2])
-        tables = self._tables()
-        u, right, v, w = tables
-        parts = (u * v).sum(-1)  # (blocks, G, R)
-        self._z = parts.sum(0) if table.blocks == 2 else parts[0]
-        self._field_size = self.fields.abs().sum(-1)
-        self.reliable = self._is_reliable(parts[0])
-        self._scale = torch.where(self.reliable, self._z.reciprocal(), 0.0).unsqueeze(-1)  # (G, R, 1)
-        means = torch.cat([_odd(u, v) @ table.left, _odd(right, w) @ table.right], -1)
-        self._all_means = means.mul_(self._scale)
+        self._middle = len(table.left)
+        weights = field_tables(self.fields, hidden, table.blocks)
+        even, odd, cosh = self._sums(weights)
+        self._z = self._left(even).sum(-1)
+        self.reliable = self._is_reliable(cosh)
+        self.complete = bool(self.reliable.all())
+        scale = self._z.reciprocal()
+        self._scale = (scale if self.complete else scale.masked_fill_(~self.reliable, 0.0)).unsqueeze(-1)  # (G, R, 1)
+        self._all_means = (odd @ table.both).mul_(self._scale)
         self.mean = self._visible(self._all_means)
-        self._kept = tables if keep else None
+        self._kept = (weights, even, odd) if keep else None
 
-    def _tables(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """``u, u', V, W``, each ``(blocks, G, R, A or B)``."""
-        u, right = field_tables(self.fields, self.hidden, self.table.blocks)
-        return u, right, *self._contracted(u, right)
+    def _left(self, values: Tensor) -> Tensor:
+        return values[..., : self._middle]
 
-    def _contracted(
-        self, left: Tensor, right: Tensor, onto: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """``C right`` and ``C^T left``, added to the tables given."""
-        left, right = left.flatten(0, 1), right.flatten(0, 1)
-        if self.table.whole and onto is None:
+    def _right(self, values: Tensor) -> Tensor:
+        return values[..., self._middle :]
+
+    def _tables(self) -> tuple[Tensor, Tensor, Tensor]:
+        """``u, u'`` side by side, ``(blocks, G, R, A + B)``; even and odd parts of ``u V, u' W``, ``(G, R, A + B)``."""
+        if self._kept is not None:
+            return self._kept
+        weights = field_tables(self.fields, self.hidden, self.table.blocks)
+        even, odd, _ = self._sums(weights)
+        return weights, even, odd
+
+    def _sums(self, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Even and odd parts of ``u V, u' W``, and what the products of even factors give to ``Z``, ``(G, R)``."""
+        sums = self._contracted(weights)
+        if self.table.blocks == 1:
+            whole = weights[0] * sums[0]
+            return whole, whole, self._left(whole).sum(-1)
+        even = weights[0] * sums[0]
+        cosh = self._left(even).sum(-1)
+        return even.addcmul_(weights[1], sums[1]), _odd(weights, sums), cosh
+
+    def _contracted(self, weights: Tensor) -> Tensor:
+        """``C`` times the right of the weights and ``C^T`` times the left, side by side as they are."""
+        flat = weights.flatten(0, 1)
+        left, right = self._left(flat), self._right(flat)
+        if self.table.whole:
             ((_, tile),) = self.table.tiles()
-            sums = torch.bmm(right, tile.mT), torch.bmm(left, tile)
-        else:
-            sums = (
-                (torch.zeros_like(left), torch.zeros_like(right))
-                if onto is None
-                else (onto[0].flatten(0, 1), onto[1].flatten(0, 1))
-            )
-            for rows, tile in self.table.tiles():
-                sums[0][..., rows].baddbmm_(right, tile.mT)
-                sums[1].baddbmm_(left[..., rows], tile)
-        return sums[0].unflatten(0, self._shape[:2]), sums[1].unflatten(0, self._shape[:2])
+            return torch.cat([torch.bmm(right, tile.mT), torch.bmm(left, tile)], -1).view(weights.shape)
+        sums = torch.zeros_like(left), torch.zeros_like(right)
+        for rows, tile in self.table.tiles():
+            torch.bmm(right, tile.mT, out=sums[0][..., rows])
+            sums[1].baddbmm_(left[..., rows], tile)
+        return torch.cat(sums, -1).view(weights.shape)
 
     def _is_reliable(self, even: Tensor) -> Tensor:
         limits = torch.finfo(even.dtype)
@@ -83,71 +95,76 @@ class ProductFactors(SplitFactors):
         return self._z > (even / self.MAX_CANCELLATION).clamp_min_(lowest)
 
     def _respond(self, grad: Tensor, with_pairs: bool) -> tuple[Tensor, Tensor | None]:
-        u, right, v, w = self._tables() if self._kept is None else self._kept
+        weights, even, _ = self._tables()
         table, a = self.table, self.table.num_left
         mean_f = (grad * self.mean).sum(-1, keepdim=True)  # (G, R, 1)
-        scaled = grad * self._scale
-        f_left, f_right = scaled[..., :a] @ table.left.mT, scaled[..., a:] @ table.right.mT
-        y_left, y_right = _times_odd(u, f_left), _times_odd(right, f_right)
-        y_right.addcmul_(right, mean_f * self._scale, value=-1.0)
-        t_left, t_right = self._contracted(y_left, y_right, (_times_odd(v, f_left), _times_odd(w, f_right)))
-        grad_left = _odd(u, t_left) @ table.left
-        grad_right = (_odd(right, t_right) @ table.right).sub_(self._all_means[..., a:] * mean_f)
-        response = torch.cat([grad_left, grad_right], -1)
-        return response, self._pair_sums((u, right), (y_left, y_right)) if with_pairs else None
+        f = (grad * self._scale) @ table.both.mT  # f_L / Z and f_R / Z side by side
+        moved = _times_odd(weights, f)
+        self._right(moved).addcmul_(self._right(weights), mean_f * self._scale, value=-1.0)
+        mixed = _odd(weights, self._contracted(moved)).addcmul_(even, f)
+        response = mixed @ table.both
+        response[..., a:].addcmul_(self._all_means[..., a:], mean_f, value=-1.0)
+        return response, self._pair_sums(weights, moved) if with_pairs else None
 
-    def _pair_sums(self, tables: tuple[Tensor, Tensor], moved: tuple[Tensor, Tensor]) -> Tensor:
+    def _pair_sums(self, weights: Tensor, moved: Tensor) -> Tensor:
         """``sum_{r, s} s_k s_l C (u y' + y u')``, ``(G, n, n)``."""
-        table = self.table
-        (u, right), (y_left, y_right) = ((x.flatten(0, 1) for x in pair) for pair in (tables, moved))
+        table, a = self.table, self.table.num_left
+        flat, flat_moved = weights.flatten(0, 1), moved.flatten(0, 1)
+        left, right = self._left(flat).mT, self._right(flat)
+        moved_left, moved_right = self._left(flat_moved).mT, self._right(flat_moved)
         in_left: list[Tensor] = []
         in_right, across = [], []
         for rows, tile in table.tiles():
-            outer = torch.bmm(u[..., rows].mT, y_right).baddbmm_(y_left[..., rows].mT, right)  # (blocks * G, T, B)
-            tile, outer = (x.unflatten(0, self._shape[:2]) for x in (tile, outer))
-            odd = _odd(tile, outer)
-            even = outer.mul_(tile).sum(0)
-            in_left.append(even.sum(-1))
-            in_right.append(even.sum(-2))
-            across.append(table.left[rows].mT @ (odd @ table.right))
+            outer = torch.bmm(left[:, rows], moved_right).baddbmm_(moved_left[:, rows], right)  # (blocks * G, T, B)
+            tile, outer = (x.unflatten(0, weights.shape[:2]) for x in (tile, outer))
+            across.append(table.left[rows].mT @ (_odd(tile, outer) @ table.right))
+            outer.mul_(tile)
+            in_left.append(outer.sum((0, -1)))
+            in_right.append(outer.sum((0, -2)))
+        within = torch.cat([*in_left, sum(in_right[1:], in_right[0])], -1)  # (G, A + B)
+        pairs = table.both.mT @ (within.unsqueeze(-1) * table.both)
         cross = sum(across[1:], across[0])
-        left = table.left.mT @ (torch.cat(in_left, -1).unsqueeze(-1) * table.left)
-        both = table.right.mT @ (sum(in_right[1:], in_right[0]).unsqueeze(-1) * table.right)
-        return torch.cat([torch.cat([left, cross], -1), torch.cat([cross.mT, both], -1)], -2)
+        pairs[:, :a, a:] = cross
+        pairs[:, a:, :a] = cross.mT
+        return pairs
 
     def left_marginal(self) -> Tensor:
-        u, _, v, _ = self._tables() if self._kept is None else self._kept
-        odd = _odd(u, v) * self._scale
+        _, even, odd = self._tables()
+        odd = self._left(odd) * self._scale
         if self.table.blocks == 1:
             return odd
-        even = (u * v).sum(0) * self._scale
+        even = self._left(even) * self._scale
         return torch.cat([even + odd, (even - odd).flip(-1)], -1).mul_(0.5).clamp_min_(0.0)
 
     def log_partition(self) -> Tensor:
-        log_z = self._z.log() + self._field_size + self.table.shift[:, None] - self.offset
+        log_z = self._z.log() + self._field_size() + self.table.shift[:, None] - self.offset
         return torch.where(self.reliable, log_z, 0.0)
 
     def entropy(self) -> Tensor:
-        u, right, _, _ = self._tables() if self._kept is None else self._kept
-        exponent = torch.zeros_like(self._z)
+        weights, _, _ = self._tables()
+        flat, exponent = weights.flatten(0, 1), torch.zeros_like(self._z)
         for rows, tile in self.table.energy_tiles():
-            pull = torch.bmm(right.flatten(0, 1), tile.mT).unflatten(0, self._shape[:2])
-            exponent += pull.mul_(u[..., rows]).sum((0, -1))
-        field_part = self._field_size - (self.fields * self._all_means).sum(-1)
+            pull = torch.bmm(self._right(flat), tile.mT).unflatten(0, weights.shape[:2])
+            exponent += pull.mul_(self._left(weights)[..., rows]).sum((0, -1))
+        field_part = self._field_size() - (self.fields * self._all_means).sum(-1)
         entropy = self._z.log() + field_part - exponent * self._scale.squeeze(-1)
         return torch.where(self.reliable, entropy, 0.0)
+
+    def _field_size(self) -> Tensor:
+        return self.fields.abs().sum(-1)
 
 
 def _odd(x: Tensor, y: Tensor) -> Tensor:
     """The part of ``x y`` that an odd function sees, the products of unlike parity: ``(blocks, ...)`` to ``(...)``."""
-    if len(x) == 1:
+    if x.shape[0] == 1:
         return x[0] * y[0]
-    return (x[0] * y[1]).addcmul_(x[1], y[0])
+    (x_even, x_odd), (y_even, y_odd) = x.unbind(), y.unbind()
+    return (x_even * y_odd).addcmul_(x_odd, y_even)
 
 
 def _times_odd(table: Tensor, f: Tensor) -> Tensor:
-    """A table times an odd function ``f (G, R, A)``: the parity blocks trade places."""
-    if len(table) == 1:
+    """A table times an odd function ``f (G, R, A + B)``: the parity blocks trade places."""
+    if table.shape[0] == 1:
         return table * f
     result = torch.empty_like(table)
     torch.mul(table[1], f, out=result[0])

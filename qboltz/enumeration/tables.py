@@ -25,6 +25,8 @@ from qboltz.spins import spin_table
 
 #: Entries of the coupling table worked on at a time.
 TILE_ELEMENTS = 2**20
+#: A field that leaves a weight of exactly 0, in float64 too, to the spin that it pulls against.
+PINNED = 1e4
 
 
 def floor(dtype: torch.dtype) -> float:
@@ -32,12 +34,13 @@ def floor(dtype: torch.dtype) -> float:
     return math.pow(torch.finfo(dtype).tiny, 0.8)
 
 
-def _floored(weights: Tensor, largest_energy: Tensor) -> Tensor:
-    """``weights`` in place, with no trace of numbers below the floor; exponents reach twice the largest energy down."""
-    smallest = floor(weights.dtype)
-    if bool((2 * largest_energy > -math.log(smallest)).any()):
-        torch.threshold_(weights, smallest, 0.0)
-    return weights
+def _exp(exponents: Tensor, deepest: float) -> Tensor:
+    """``exp`` in place, 0 below the floor; no exponent is below ``-deepest``."""
+    smallest = floor(exponents.dtype)
+    if deepest <= -math.log(smallest):
+        return exponents.exp_()
+    # An exponential that underflows is itself slow: what will be 0 is first brought to just below the floor.
+    return torch.threshold_(exponents.clamp_min_(math.log(smallest) - 1.0).exp_(), smallest, 0.0)
 
 
 @lru_cache(maxsize=128)
@@ -47,7 +50,7 @@ def half_table(num_spins: int, blocks: int, dtype: torch.dtype, device: torch.de
 
 
 @lru_cache(maxsize=128)
-def _both_halves(num_spins: int, blocks: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def both_halves(num_spins: int, blocks: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The tables of both halves below each other, ``(A + B, n)``, zeros elsewhere."""
     left = num_spins // 2
     halves = [half_table(k, blocks, dtype, device) for k in (left, num_spins - left)]
@@ -56,46 +59,39 @@ def _both_halves(num_spins: int, blocks: int, dtype: torch.dtype, device: torch.
 
 
 @lru_cache(maxsize=128)
-def _low_and_high(num_spins: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """Per half, tables of its lower spins and of its last two: signs ``(n, columns)``, their squares, sizes."""
-    halves = (num_spins // 2, num_spins - num_spins // 2)
-    counts = [count for half in halves for count in (max(half - 2, 0), min(half, 2))]
-    signs = torch.block_diag(*(spin_table(count, dtype=dtype, device=device).mT for count in counts))
-    return signs, signs.abs(), tuple(2**count for count in counts)
+def _losses(num_spins: int, blocks: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """``-2`` where a field pulling up meets a spin down, then where one pulling down meets a spin up.
 
-
-def field_tables(fields: Tensor, hidden: Tensor | None, blocks: int) -> tuple[Tensor, Tensor]:
-    """``exp(h . s - sum |h|)`` of both halves, 0 where a hidden spin is +1, each ``(blocks, G, R, A or B)``.
-
-    The exponential is taken for the lower spins and for the last two; the table is their outer product.
+    ``(blocks, 2 n, A + B)``; the second block is for all spins flipped.
     """
-    signs, squares, sizes = _low_and_high(fields.shape[-1], fields.dtype, fields.device)
-    sizes_of_energy = fields.abs()
-    parts = (fields @ signs).sub_(sizes_of_energy @ squares).exp_()
+    both = both_halves(num_spins, blocks, dtype, device).mT
+    down, up = both.clamp(max=0.0).abs(), both.clamp(min=0.0)
+    return torch.stack([torch.cat([down, up]), torch.cat([up, down])])[:blocks].mul_(-2.0)
+
+
+def field_tables(fields: Tensor, hidden: Tensor | None, blocks: int) -> Tensor:
+    """``exp(h . s - sum |h|)`` of both halves side by side, 0 where a hidden spin is +1: ``(blocks, G, R, A + B)``.
+
+    ``s_j h_j - |h_j|`` is 0 or ``-2 |h_j|``: sums of terms of one sign, in which nothing cancels.
+    """
+    groups, rows, n = fields.shape
+    pulls = torch.cat([fields, -fields], -1).clamp_min_(0.0)  # (G, R, 2 n)
     if hidden is not None:
-        parts.masked_fill_((hidden.to(fields.dtype) @ (signs > 0).to(fields.dtype)) > 0, 0.0)
-    low_left, high_left, low_right, high_right = parts.split(sizes, -1)
-    energy = sizes_of_energy.sum(-1)
-    return _outer(high_left, low_left, blocks, energy), _outer(high_right, low_right, blocks, energy)
-
-
-def _outer(high: Tensor, low: Tensor, blocks: int, energy: Tensor) -> Tensor:
-    """``(G, R, H)`` times ``(G, R, L)`` to ``(blocks, G, R, H L / blocks)``."""
-    half = high.shape[-1] // blocks
-    table = high.new_empty(blocks, *high.shape[:2], half, low.shape[-1])
-    torch.mul(high[..., :half, None], low[..., None, :], out=table[0])
-    if blocks == 2:  # the same configurations with all spins flipped
-        torch.mul(high[..., half:].flip(-1).unsqueeze(-1), low.flip(-1).unsqueeze(-2), out=table[1])
-    _floored(table, energy)
+        pulls[..., n:].masked_fill_(hidden, PINNED)
+    losses = _losses(n, blocks, fields.dtype, fields.device)
+    exponents = torch.bmm(pulls.view(1, groups * rows, 2 * n).expand(blocks, -1, -1), losses)
+    deepest = math.inf if hidden is not None else 2 * float(fields.abs().sum(-1).max())
+    table = _exp(exponents, deepest)
     if blocks == 2:
         _even_and_odd(table)
-    return table.flatten(-2)
+    return table.view(blocks, groups, rows, -1)
 
 
 def _even_and_odd(table: Tensor) -> None:
     """``(x, y)`` to ``(x + y, x - y)``, in place."""
-    table[0].add_(table[1])
-    torch.add(table[0], table[1], alpha=-2, out=table[1])
+    even, odd = table.unbind()
+    even.add_(odd)
+    torch.add(even, odd, alpha=-2, out=odd)
 
 
 class CouplingTable:
@@ -108,6 +104,7 @@ class CouplingTable:
 
     Attributes:
         left, right: configurations of the halves, ``(A, a)`` and ``(B, b)``.
+        both: the two below each other, ``(A + B, n)``, zeros elsewhere.
         shift: ``(G,)``, not below the largest exponent.
     """
 
@@ -118,15 +115,15 @@ class CouplingTable:
         self.num_left = n // 2
         kind = (blocks, couplings.dtype, couplings.device)
         self.left, self.right = half_table(self.num_left, *kind), half_table(n - self.num_left, *kind)
-        both = _both_halves(n, *kind)
-        pull = both @ couplings  # (G, A + B, n)
-        within = (pull * both).sum(-1).mul_(0.5)
+        self.both = both_halves(n, *kind)
+        pull = self.both @ couplings  # (G, A + B, n)
+        within = (pull * self.both).sum(-1).mul_(0.5)
         self._left_pull = pull[:, : len(self.left), self.num_left :]  # (G, A, b)
         left_energy, self._right_energy = within.split((len(self.left), len(self.right)), -1)
         peak = (left_energy + self._left_pull.abs().sum(-1)).amax(-1)
         self.shift = peak + self._right_energy.amax(-1)
         self._left_energy = left_energy - self.shift[:, None]
-        self._size = 0.5 * couplings.abs().sum((-2, -1))
+        self._deepest = float(torch.linalg.vector_norm(couplings, 1, (-2, -1)).max())  # twice the largest energy
         per_row = groups * blocks * len(self.right)
         tile = max(1, min(len(self.left), TILE_ELEMENTS // per_row))
         self._slices = [slice(start, start + tile) for start in range(0, len(self.left), tile)]
@@ -144,12 +141,12 @@ class CouplingTable:
             yield rows, self._exponents(rows)
 
     def _exponents(self, rows: slice) -> Tensor:
-        left = self._left_pull[:, rows]
+        pull = self._left_pull[:, rows] @ self.right.mT  # (G, T, B)
         within = self._left_energy[:, rows, None] + self._right_energy[:, None, :]
-        right = self.right.mT.expand(len(left), -1, -1)
-        tile = left.new_empty(self.blocks, *within.shape)
-        for block in range(self.blocks):
-            torch.baddbmm(within, left, right, alpha=1 - 2 * block, out=tile[block])
+        tile = pull.new_empty(self.blocks, *pull.shape)
+        torch.add(within, pull, out=tile[0])
+        if self.blocks == 2:
+            torch.sub(within, pull, out=tile[1])
         return tile
 
     def tiles(self) -> Iterator[tuple[slice, Tensor]]:
@@ -159,7 +156,7 @@ class CouplingTable:
             return
         made = []
         for rows in self._slices:
-            tile = self._combined(_floored(self._exponents(rows).exp_(), self._size))
+            tile = self._combined(_exp(self._exponents(rows), self._deepest))
             if self._keep:
                 made.append(tile)
             yield rows, tile

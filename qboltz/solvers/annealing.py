@@ -16,7 +16,7 @@ from qboltz.backends import Backend, resolve_backend
 from qboltz.backends.self_test import self_test
 from qboltz.circuits import SPIN_REGISTER, annealing_circuit, decoupled_rows
 from qboltz.ensemble import ESTIMATORS, Estimator, SampledEnsemble
-from qboltz.errors import unknown_name
+from qboltz.errors import check_integer, unknown_name
 from qboltz.gibbs import polish
 from qboltz.ising import IsingModel
 from qboltz.schedule import AnnealingSchedule
@@ -87,12 +87,12 @@ class AnnealingSolver:
     ) -> None:
         if estimator not in ESTIMATORS:
             raise ValueError(unknown_name("estimator", estimator, ESTIMATORS))
-        self.shots = _positive("shots", shots)
-        self.max_rows_per_pub = None if max_rows_per_pub is None else _positive("max_rows_per_pub", max_rows_per_pub)
-        if isinstance(polish, bool) or not isinstance(polish, int) or polish < 0:
-            raise ValueError(f"polish must be a non-negative number of sweeps, got {polish!r}.")
+        self.shots = check_integer("shots", shots)
+        self.max_rows_per_pub = (
+            None if max_rows_per_pub is None else check_integer("max_rows_per_pub", max_rows_per_pub)
+        )
         self._schedule = make_schedule(schedule, num_layers, refit_every)
-        self.polish = polish
+        self.polish = check_integer("polish", polish, at_least=0)
         self.estimator = estimator
         self.backend = resolve_backend(backend)
         self.seeds = SeedStream(self.backend.seed if seed is None else seed)
@@ -198,11 +198,3 @@ def read_spins(result: PrimitiveResult[Any], shape: tuple[int, int, int], label:
     if got != shape:
         raise RuntimeError(f"{label} returned (rows, shots, bits) = {got}, expected {shape}.")
     return spins_from_bytes(bits.array, shape[-1])
-
-
-def _positive(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an integer, got {value!r}.")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}.")
-    return int(value)

@@ -24,6 +24,11 @@ class Bucket:
     rows: Index = field(default_factory=lambda: EVERYTHING)
     spins: Index = field(default_factory=lambda: EVERYTHING)
 
+    @property
+    def is_everything(self) -> bool:
+        """All rows of all groups over all spins."""
+        return all(isinstance(index, slice) and index == EVERYTHING for index in (self.groups, self.rows, self.spins))
+
     def take(self, values: Tensor) -> Tensor:
         """``(G, R, n)`` to ``(g, r, k)``."""
         return _take(values, (self.groups, self.rows, self.spins))
@@ -47,6 +52,8 @@ class Bucket:
 
     def narrowed(self, groups: Index = EVERYTHING, rows: Index = EVERYTHING) -> Bucket:
         """The bucket of some of its own groups and rows (positions within the bucket)."""
+        if groups is EVERYTHING and rows is EVERYTHING:
+            return self
         return Bucket(_compose(self.groups, groups), _compose(self.rows, rows), self.spins)
 
 

@@ -18,7 +18,7 @@ from qboltz.enumeration import (
 )
 from qboltz.enumeration.tables import TILE_ELEMENTS
 from qboltz.ising import IsingModel
-from qboltz.solvers.buckets import Bucket, Index
+from qboltz.solvers.buckets import EVERYTHING, Bucket, Index
 
 #: Rows times configurations up to which everything is summed in one piece: the fixed cost of products would dominate.
 DIRECT_TERMS = 2**17
@@ -27,6 +27,9 @@ MAX_ENERGY = 2.0**-15
 #: Entries of the half tables of one piece, about a cache; and of all pieces that are kept for the backward pass.
 PIECE_ELEMENTS = 2**18
 KEPT_ELEMENTS = 2**25
+
+#: Fields, couplings and hidden spins of a bucket.
+Taken = tuple[Tensor, Tensor, Tensor | None]
 
 
 class FactorizedEnsemble(SpinEnsemble):
@@ -45,10 +48,19 @@ class FactorizedEnsemble(SpinEnsemble):
 
     def magnetization(self) -> Tensor:
         groups = self.model.groups
+        if self._whole is not None:
+            return groups.unfold(self._whole.mean.clone())
         total = torch.zeros_like(groups.fields)
         for bucket, factors in self._pieces:
             bucket.put(total, factors.mean)
         return groups.unfold(total)
+
+    @property
+    def _whole(self) -> Factors | None:
+        """The factors that answer for every row alone, if there are such."""
+        if len(self._pieces) == 1 and self._pieces[0][0].is_everything:
+            return self._pieces[0][1]
+        return None
 
     def log_partition(self) -> Tensor:
         """``log Z``, the batch shape of the model; 0 for a model without visible spins."""
@@ -75,6 +87,9 @@ class FactorizedEnsemble(SpinEnsemble):
     def pullback(self, grad: Tensor) -> tuple[Tensor, Tensor]:
         groups = self.model.groups
         folded = groups.fold(grad.detach())
+        if self._whole is not None:
+            grad_fields, pairs = self._whole.pullback(folded)
+            return groups.unfold(grad_fields), groups.unfold_couplings(pairs.mul_(0.5))
         grad_fields, pairs = torch.zeros_like(groups.fields), torch.zeros_like(groups.couplings)
         for bucket, factors in self._pieces:
             field_part, pair_part = factors.pullback(bucket.take(folded))
@@ -109,10 +124,11 @@ class FactorizedEnsemble(SpinEnsemble):
 
     def _pieces_of(self, bucket: Bucket) -> Iterator[tuple[Bucket, Factors]]:
         """Groups without any coupling in closed form, rows with huge energies in float64, the others as they are."""
-        fields, couplings, hidden = self._taken(bucket, self.model.dtype)
-        size = 0.5 * couplings.abs().sum((-2, -1))  # (G,)
-        coupled = size > 0
-        if not bool(coupled.all()):
+        taken = fields, couplings, hidden = self._taken(bucket, self.model.dtype)
+        size = torch.linalg.vector_norm(couplings, 1, (-2, -1)).mul_(0.5)  # (G,)
+        sizes = size.tolist()
+        if 0.0 in sizes:
+            coupled = size > 0
             groups = (~coupled).nonzero().squeeze(-1)
             masked = None if hidden is None else hidden[groups]
             yield bucket.narrowed(groups), FreeFactors(fields[groups], couplings[groups], masked)
@@ -121,30 +137,33 @@ class FactorizedEnsemble(SpinEnsemble):
             return
         shown = fields if hidden is None else fields.masked_fill(hidden, 0.0)
         limit = MAX_ENERGY / torch.finfo(fields.dtype).eps
-        calm = shown.abs().sum(-1) + size[:, None] < limit
-        if fields.dtype == torch.float64 or bool(calm.all()):
-            yield from self._enumerate(bucket)
+        shown_size = shown.abs().sum(-1)
+        if fields.dtype == torch.float64 or float(shown_size.max()) + max(sizes) < limit:
+            yield from self._enumerate(bucket, 0, taken)
             return
+        calm = shown_size + size[:, None] < limit
         for attempt, some in enumerate((calm, ~calm)):
             for groups_rows in _products(some):
-                yield from self._enumerate(bucket.narrowed(*groups_rows), attempt)
+                part = bucket.narrowed(*groups_rows)
+                yield from self._enumerate(part, attempt, self._taken(part, self._dtype(attempt)))
 
-    def _enumerate(self, bucket: Bucket, attempt: int = 0) -> Iterator[tuple[Bucket, Factors]]:
+    def _dtype(self, attempt: int) -> torch.dtype:
+        return torch.float64 if attempt else self.model.dtype
+
+    def _enumerate(self, bucket: Bucket, attempt: int, taken: Taken) -> Iterator[tuple[Bucket, Factors]]:
         """Few terms at once, many by matrix products; what is too extreme once more in float64, then in logarithms."""
-        fields, couplings, hidden = self._taken(bucket, torch.float64 if attempt else self.model.dtype)
+        fields, couplings, hidden = taken
         groups, rows, n = fields.shape
         direct = groups * rows << n <= DIRECT_TERMS
         per_row = 2**n if direct else 2 ** (n // 2) + 2 ** (n - n // 2)
         most_rows = max(1, PIECE_ELEMENTS // per_row)
         group_step = max(1, min(most_rows // rows, TILE_ELEMENTS >> n))
         row_step = -(-rows // -(-rows // most_rows))
-        for first in range(0, groups, group_step):
-            some = slice(first, min(first + group_step, groups))
+        for some in _steps(groups, group_step):
             shared = couplings[some]
             table = None if direct else CouplingTable(shared, 1 if attempt else 2, self._afford(len(shared) << n))
-            reliable = []
-            for start in range(0, rows, row_step):
-                part = slice(start, min(start + row_step, rows))
+            made = []
+            for part in _steps(rows, row_step):
                 own = fields[some, part]
                 masked = None if hidden is None else hidden[some, part]
                 factors: Factors
@@ -154,10 +173,13 @@ class FactorizedEnsemble(SpinEnsemble):
                     factors = ProductFactors(table, own, masked, self._afford(4 * own[..., 0].numel() * per_row))
                 else:
                     factors = StreamedFactors(table, own, masked)
-                reliable.append(factors.reliable)
+                made.append(factors)
                 yield bucket.narrowed(some, part), factors
-            for failed in _products(~torch.cat(reliable, 1)):
-                yield from self._enumerate(bucket.narrowed(some).narrowed(*failed), attempt + 1)
+            if all(factors.complete for factors in made):
+                continue
+            for failed in _products(~torch.cat([factors.reliable for factors in made], 1)):
+                again = bucket.narrowed(some).narrowed(*failed)
+                yield from self._enumerate(again, attempt + 1, self._taken(again, torch.float64))
 
     def _afford(self, elements: int) -> bool:
         """Whether that many entries may still be kept for the backward pass."""
@@ -165,7 +187,7 @@ class FactorizedEnsemble(SpinEnsemble):
         self._budget -= elements if enough else 0
         return enough
 
-    def _taken(self, bucket: Bucket, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _taken(self, bucket: Bucket, dtype: torch.dtype) -> Taken:
         """Fields, couplings and hidden spins of a bucket."""
         groups = self.model.groups
         hidden = None if groups.visible is None else ~bucket.take(groups.visible)
@@ -173,6 +195,15 @@ class FactorizedEnsemble(SpinEnsemble):
             hidden = None
         fields = bucket.take(groups.fields).to(dtype)
         return fields, bucket.take_couplings(groups.couplings).to(dtype), hidden
+
+
+def _steps(size: int, step: int) -> Iterator[slice]:
+    """Slices of at most ``step`` that cover ``range(size)``."""
+    if step >= size:
+        yield EVERYTHING
+        return
+    for start in range(0, size, step):
+        yield slice(start, min(start + step, size))
 
 
 def _products(failed: Tensor) -> Iterator[tuple[Index, Index]]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qboltz.adaptive import AdaptiveSchedule, make_schedule
 from qboltz.ensemble import ESTIMATORS, Estimator, SampledEnsemble, SpinEnsemble
-from qboltz.errors import TooManySpinsError, unknown_name
+from qboltz.errors import TooManySpinsError, check_integer, unknown_name
 from qboltz.gibbs import polish, polish_weights
 from qboltz.ising import IsingModel
 from qboltz.schedule import AnnealingSchedule
@@ -79,19 +79,14 @@ class StatevectorSolver:
             raise ValueError(unknown_name("gradient", gradient, GRADIENTS))
         if estimator not in ESTIMATORS:
             raise ValueError(unknown_name("estimator", estimator, ESTIMATORS))
-        if shots is not None:
-            _check_positive("shots", shots, " or None for infinitely many")
-        _check_positive("max_spins", max_spins)
-        if isinstance(polish, bool) or not isinstance(polish, int) or polish < 0:
-            raise ValueError(f"polish must be a non-negative number of sweeps, got {polish!r}.")
         if polish and gradient == "circuit":
             raise ValueError(f"polish must be 0 with gradient='circuit', whose gradient knows no sweeps, got {polish}.")
         self._schedule = make_schedule(schedule, num_layers, refit_every)
-        self.polish = polish
-        self.shots = shots
+        self.polish = check_integer("polish", polish, at_least=0)
+        self.shots = None if shots is None else check_integer("shots", shots, 1, " or None for infinitely many")
         self.gradient: Gradient = gradient
         self.estimator: Estimator = estimator
-        self.max_spins = max_spins
+        self.max_spins = check_integer("max_spins", max_spins)
         self.seeds = SeedStream(seed)
         self.circuits_run = 0
 
@@ -196,11 +191,6 @@ def spins_of(numbers: Tensor, num_spins: int) -> Tensor:
     return packed.view(torch.int8).view(*numbers.shape, 8 * len(octets))[..., :num_spins]
 
 
-def _check_positive(name: str, value: object, alternative: str = "") -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a positive integer{alternative}, got {value!r}.")
-
-
 class CircuitEnsemble(SpinEnsemble):
     """Magnetization as measured, gradient of the circuit that was run: autograd through the walk and the estimator."""
 
@@ -219,6 +209,10 @@ class CircuitEnsemble(SpinEnsemble):
 
     def magnetization(self) -> Tensor:
         return self.measured.magnetization()
+
+    def standard_error(self) -> Tensor:
+        """Of the measured magnetization; the gradient has no shot noise."""
+        return self.measured.standard_error()
 
     def pullback(self, grad: Tensor) -> tuple[Tensor, Tensor]:
         groups = self.model.groups
