@@ -13,6 +13,7 @@ import sys
 
 import torch
 
+from qboltz.errors import ConvergenceError, SelfTestError
 from qboltz.experiments.comparison import Comparison
 from qboltz.experiments.options import make_parser, parse
 from qboltz.experiments.processes import StopSignal, join_processes
@@ -53,6 +54,9 @@ def main(argv=None):
                 launcher = "python" if processes.count == 1 else f"torchrun --nproc-per-node {processes.count}"
                 say(f"Stopped. Continue with: {launcher} {sys.argv[0]} --resume --out {job.folder}")
             return 130
+        except (ValueError, OSError, ConvergenceError, SelfTestError) as error:
+            say(f"error: {error}\nWhat was done up to the last checkpoint is in {job.folder}; --resume continues it.")
+            return 1
     return 0
 
 

@@ -50,6 +50,9 @@ class BoltzmannAttention(nn.Module):
     Source: arXiv:2606.12478.
     """
 
+    #: Read by torch's Transformer layers before they try a fused softmax kernel: this layer has none.
+    _qkv_same_embed_dim = False
+
     in_proj_bias: nn.Parameter | None
     coupling_weights: nn.Parameter | None
     logit_scale: nn.Parameter | None
@@ -145,7 +148,8 @@ class BoltzmannAttention(nn.Module):
             query: ``(B, L, E)``.
             key: ``(B, S, E)``, ``S <= max_len``.
             value: ``(B, S, E)``.
-            key_padding_mask: ``(B, S)``, boolean (True = ignore this key) or float, added to the scores.
+            key_padding_mask: ``(B, S)``, or ``(S,)`` for unbatched input; boolean (True = ignore this key) or float,
+                added to the scores.
             need_weights: return the weights too.
             attn_mask: ``(L, S)``, ``(B * num_heads, L, S)``, or four dimensions that broadcast to
                 ``(B, num_heads, L, S)``.
@@ -157,6 +161,8 @@ class BoltzmannAttention(nn.Module):
             head, or ``None``. A query that sees no key attends to nothing: its weights are zeros.
         """
         query, key, value, batched = self._batch_first(query, key, value)
+        if not batched and isinstance(key_padding_mask, Tensor) and key_padding_mask.dim() == 1:
+            key_padding_mask = key_padding_mask.unsqueeze(0)
         q, k, v = self._project(query, key, value)  # (B, H, L, D), (B, H, S, D), (B, H, S, D)
         wide = torch.promote_types(q.dtype, torch.float32)
         with torch.autocast(q.device.type, enabled=False):
@@ -259,6 +265,8 @@ def _initial_couplings(start: str | Tensor, num_heads: int, max_len: int) -> Ten
     """The pairs ``k < l`` of each head, ``(H, max_len (max_len - 1) / 2)``."""
     if isinstance(start, Tensor):
         return _pairs_of(start, num_heads, max_len)
+    if not isinstance(start, str):
+        raise TypeError(f"coupling_init must be 'zeros', 'neighbor' or a torch.Tensor, got {type(start).__name__}.")
     if start not in ("zeros", "neighbor"):
         raise ValueError(unknown_name("coupling_init", start, ["zeros", "neighbor"]) + " A tensor works too.")
     first, second = pair_indices(max_len)

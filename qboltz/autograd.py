@@ -59,7 +59,7 @@ class _Magnetization(torch.autograd.Function):
         model = IsingModel(fields, couplings, visible)
         with torch.autocast(fields.device.type, enabled=False):
             ensemble = solver.solve(model)
-            return ensemble.magnetization(), ensemble
+            return ensemble.magnetization().clamp(-1, 1), ensemble  # rounding may leave it just outside
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, SpinEnsemble]) -> None:

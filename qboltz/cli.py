@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         arguments.run(arguments)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         parser.exit(2, f"qboltz: error: {error}\n")
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)

@@ -7,11 +7,15 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
+from qboltz.errors import TooManySpinsError
 from qboltz.ising import IsingModel
 from qboltz.modelset import ModelSet
 from qboltz.schedule import AnnealingSchedule
 from qboltz.simulator import Angles, annealing_probabilities
 from qboltz.spins import spin_table
+
+#: All configurations of a model are enumerated and simulated, in float64.
+MAX_TARGET_SPINS = 16
 
 
 class BoltzmannTarget:
@@ -22,6 +26,10 @@ class BoltzmannTarget:
         groups = free.groups
         self.fields, self.couplings = groups.fields, groups.couplings  # (G, R, n), (G, n, n)
         n = batch.num_spins
+        if n > MAX_TARGET_SPINS:
+            raise TooManySpinsError(
+                f"models must have at most {MAX_TARGET_SPINS} spins to be compared with every configuration, got {n}."
+            )
         self.table = spin_table(n, dtype=self.fields.dtype, device=self.fields.device)  # (2**n, n)
         first, second = torch.triu_indices(n, n, 1)
         self.pairs = self.table[:, first] * self.table[:, second]  # (2**n, pairs)

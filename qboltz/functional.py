@@ -16,6 +16,12 @@ from qboltz.ising import broadcasts
 Variant = Literal["softmax", "h+J", "h-only", "J-only"]
 VARIANTS: tuple[Variant, ...] = ("softmax", "h+J", "h-only", "J-only")
 
+#: A float mask at or below this removes the key, like ``-inf``: masks are often written with ``-1e9`` or the lowest
+#: number of the dtype. In softmax that is the same; a spin that was only pushed down would still pull its neighbors.
+REMOVED_BELOW = -1e4
+#: Fields below which a spin that nobody supports counts as firmly ignored: there ``1 + m`` is under 0.005.
+FIRMLY_IGNORED = -3.0
+
 
 def boltzmann_attention(
     query: Tensor,
@@ -42,7 +48,7 @@ def boltzmann_attention(
         couplings: ``J`` between key positions, ``(..., S, S)``, symmetric with zero diagonal, shared by all queries;
             leading dimensions broadcast to those of the scores (for heads: ``(H, S, S)``). ``None`` is ``J = 0``.
         attn_mask: broadcastable to ``(..., L, S)``: boolean (True = attend), or floating point, added to the scores
-            (``-inf`` removes the key).
+            (``-1e4`` and below, ``-inf`` included, removes the key).
         is_causal: query ``i`` sees keys ``0..i`` (upper-left corner); combines with ``attn_mask``.
         scale: factor of the scores, ``1 / sqrt(d)`` by default.
         solver: who computes the magnetizations, ``ExactSolver()`` by default.
@@ -86,12 +92,31 @@ def attention_weights(
         return _softmax(scores, visible)
     # J-only multiplies by zero, rather than dropping the scores, so that every parameter stays in the graph (DDP).
     fields = scores * 0 if variant == "J-only" else scores
-    alpha = (magnetization(fields, _shared(couplings, scores, variant), visible, solver=solver) + 1) / 2
+    shared = _shared(couplings, scores, variant)
+    if _all_ignored(fields.detach(), shared.detach(), visible):
+        fields = fields.double()
+    alpha = (magnetization(fields, shared, visible, solver=solver) + 1) / 2
     if visible is not None:
         alpha = alpha * visible
     total = alpha.sum(-1, keepdim=True)
-    normalized: Tensor = alpha / torch.where(total > torch.finfo(alpha.dtype).eps, total, 1)
-    return normalized
+    attends = total > torch.finfo(alpha.dtype).eps
+    normalized: Tensor = torch.where(attends, alpha, 0) / torch.where(attends, total, 1)
+    return normalized.to(scores.dtype)
+
+
+def _all_ignored(fields: Tensor, couplings: Tensor, visible: Tensor | None) -> bool:
+    """Whether some query ignores all its keys so firmly that ``1 + m`` would lose its digits in single precision.
+
+    Judged by the fields that are felt while all other spins are -1. Such a batch is solved in float64, where ``1 + m``
+    keeps six digits down to fields of -12.
+    """
+    if fields.dtype == torch.float64 or not fields.numel():
+        return False
+    felt = fields - couplings.sum(-1)
+    if visible is not None:
+        felt = felt.masked_fill(~visible, -math.inf)
+    strongest = felt.amax(-1)
+    return bool(((strongest < FIRMLY_IGNORED) & (strongest > -math.inf)).any())
 
 
 def apply_mask(
@@ -104,7 +129,7 @@ def apply_mask(
         if attn_mask.dtype == torch.bool:
             visible = attn_mask
         else:
-            visible = attn_mask != -math.inf
+            visible = attn_mask > REMOVED_BELOW
             scores = scores + torch.where(visible, attn_mask, 0).to(scores.dtype)
     if is_causal:
         causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()

@@ -57,6 +57,7 @@ class ModelSet:
         if not sizes or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in sizes):
             raise ValueError(f"sizes must be positive integers, got {sizes!r}.")
         check_integer("count", count)
+        check_integer("seed", seed, at_least=0)
         generator = torch.Generator().manual_seed(seed)
         batches = []
         for n in sizes:

@@ -82,6 +82,8 @@ def read_table(path: str | Path) -> dict[str, dict[str, Any]]:
         table: dict[str, dict[str, Any]] = json.loads(Path(path).read_text(encoding="utf-8"))["schedules"]
     except FileNotFoundError:
         return {}
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} must be a table of schedules as `qboltz schedule fit` writes it.") from error
     return table
 
 
@@ -104,6 +106,8 @@ def extend_table(
     report: Callable[[str, int, dict[str, Any]], None] | None = None,
 ) -> None:
     """Fit what the table at ``path`` lacks, entry by entry, writing after each: an interrupted run goes on."""
+    if not Path(path).parent.is_dir():
+        raise FileNotFoundError(f"No such file or directory: {Path(path).parent}, where the table should go.")
     for ensemble in ensembles:
         for depth in sorted(depths):
             table = read_table(path)

@@ -129,6 +129,27 @@ def test_layouts_agree():
     torch.testing.assert_close(single_weights, weights[1])
 
 
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize(
+    "mask", [torch.tensor([False, True, False, False, True, False]), torch.randn(6, dtype=torch.float64)]
+)
+def test_unbatched_input_takes_an_unbatched_padding_mask(batch_first, mask):
+    attention = layer("softmax", batch_first=batch_first)
+    out, weights = attention(Y[0], X[0], X[0], key_padding_mask=mask)
+    expected, expected_weights = twin(attention)(Y[0], X[0], X[0], key_padding_mask=mask)
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(weights, expected_weights)
+
+
+def test_it_replaces_the_attention_of_torchs_transformer_layers():
+    block = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, dtype=torch.float64)
+    block.self_attn = layer()
+    expected = block(X, src_key_padding_mask=PADDING)
+    torch.testing.assert_close(block.eval()(X, src_key_padding_mask=PADDING), expected)
+    stack = nn.TransformerEncoder(block, 2, enable_nested_tensor=False).eval()
+    assert stack(X).shape == X.shape
+
+
 def test_weights_can_be_left_out():
     assert layer()(X, X, X, need_weights=False)[1] is None
 

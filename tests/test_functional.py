@@ -9,6 +9,8 @@ from strategies import random_couplings
 from torch.nn.functional import scaled_dot_product_attention
 
 from qboltz import boltzmann_attention
+from qboltz.functional import attention_weights
+from qboltz.spins import spin_table
 
 
 def inputs(batch=(2, 3), length=4, keys=5, width=6, seed=0):
@@ -123,6 +125,41 @@ def test_saturated_spins_give_finite_results_and_gradients():
         out = boltzmann_attention(q * scale, q.detach().abs()[..., :1, :].expand_as(k) * 1.0, v, J)
         grads = torch.autograd.grad(out.sum(), (q, v, J))
         assert all(bool(torch.isfinite(g).all()) for g in (out, *grads))
+
+
+@pytest.mark.parametrize("level", [-3.5, -6.0, -9.0, -12.0])
+@pytest.mark.parametrize("variant", ["h+J", "h-only"])
+def test_weights_of_queries_that_ignore_everything_keep_their_digits(level, variant):
+    generator = torch.Generator().manual_seed(0)
+    scores = level + 0.5 * torch.randn(50, 6, generator=generator)
+    J = random_couplings((), 6, 0.3, generator).float()
+    h, K = scores.clone().requires_grad_(), J.clone().requires_grad_()
+    weights = attention_weights(h, K, variant=variant)
+    spins = spin_table(6, dtype=torch.float64)
+    energy = scores.double() @ spins.mT + (0 if variant == "h-only" else 0.5 * ((spins @ J.double()) * spins).sum(-1))
+    # P(s_j = +1) by summing positive terms only: nothing cancels
+    up = torch.softmax(energy, -1) @ (spins + 1) / 2
+    torch.testing.assert_close(weights.double(), up / up.sum(-1, keepdim=True), rtol=1e-4, atol=1e-6)
+    assert weights.dtype == torch.float32
+    assert weights.min() >= 0
+    weights.square().sum().backward()
+    assert torch.isfinite(h.grad).all()
+
+
+def test_queries_whose_every_spin_is_down_attend_to_nothing():
+    scores = torch.full((2, 4), -60.0, requires_grad=True)
+    weights = attention_weights(scores, torch.zeros(4, 4))
+    assert torch.equal(weights, torch.zeros(2, 4))
+    weights.sum().backward()
+    assert torch.equal(scores.grad, torch.zeros(2, 4))
+
+
+@pytest.mark.parametrize("value", [-1e9, torch.finfo(torch.float64).min])
+def test_masks_written_with_large_numbers_remove_the_key(value):
+    q, k, v, J = inputs()
+    removed = torch.tensor([False, False, True, False, True])
+    mask = torch.zeros(4, 5, dtype=torch.float64).masked_fill(removed, value)
+    torch.testing.assert_close(boltzmann_attention(q, k, v, J, mask), boltzmann_attention(q, k, v, J, ~removed))
 
 
 def test_scale_replaces_the_default():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -31,11 +32,15 @@ def load_checkpoint(folder: Path, device: torch.device | str = "cpu") -> dict[st
 
     Raises:
         FileNotFoundError: there is no checkpoint in ``folder``.
+        ValueError: the file there is damaged, or something else.
     """
     path = folder / CHECKPOINT
     if not path.exists():
         raise FileNotFoundError(f"there is no run to resume in {folder}: {CHECKPOINT} is missing.")
-    state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    try:
+        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise ValueError(f"{path} is damaged or no checkpoint of a run; train anew with --overwrite.") from error
     return state
 
 

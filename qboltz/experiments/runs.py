@@ -11,7 +11,7 @@ from qboltz.experiments.checkpoint import CHECKPOINT, METRICS, SUMMARY, load_che
 from qboltz.files import write_atomically
 
 #: What a run writes; ``clear`` removes this and nothing else.
-_WRITTEN = (CHECKPOINT, METRICS, SUMMARY, "*.png", "events.out.tfevents.*")
+_WRITTEN = (CHECKPOINT, f".{CHECKPOINT}.*", METRICS, SUMMARY, "*.png", "events.out.tfevents.*")
 
 
 def next_folder(parent: Path, name: str) -> Path:
@@ -29,6 +29,8 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> None:
         FileExistsError: it holds a run, and neither ``resume`` nor ``overwrite`` is set.
         FileNotFoundError: there is nothing to resume.
     """
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"--out must be a directory, got {folder}, which is none.")
     if resume:
         load_checkpoint(folder)
         return
