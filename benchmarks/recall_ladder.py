@@ -2,7 +2,7 @@
 
     python benchmarks/recall_ladder.py [--quick] [--only NAME ...] [--pairs P ...] [--seeds N] [--out FILE]
 
-One layer, one head, 8 keys and 8 values; every run differs from the recipe of `make demo` in what its name says.
+One layer, one head, no feed-forward part, 8 keys and 8 values; every run differs from `Run()` in what its name says.
 Each record (one JSON line) holds the accuracy on held-out sequences with the sampler the model was trained with, and
 with exact enumeration. Runs that the file already holds are not repeated: an interrupted grid goes on where it stopped.
 """
