@@ -126,7 +126,51 @@ def schedules() -> str:
     return table(["ensemble", "p", "plain", "conditional", "covariance", "KL (nats)"], rows)
 
 
-TABLES = {"speed": speed, "ladder": ladder, "recall": recall, "step": step, "schedules": schedules}
+def cells() -> list[dict[str, Any]]:
+    return [record for record in read(RESULTS / "dqa_fidelity.jsonl") if record["num_spins"] == 8]
+
+
+def fidelity() -> str:
+    """Errors of schedules at infinite shots: plain / conditional, by depth."""
+    rows = []
+    for record in cells():
+        if record["layers"] in (2, 4, 6, 8):
+            errors = record["errors"]
+            names = ("linear", "fitted, weak", "fitted, middle", "fitted, broad", "adaptive")
+            numbers = [f"{errors[name]['magnetization']:.4f} / {errors[name]['conditional']:.4f}" for name in names]
+            rows.append([f"({record['sigma_h']}, {record['sigma_J']})", str(record["layers"]), *numbers])
+    return table(["(sigma_h, sigma_J)", "p", "linear", "weak", "middle", "broad", "adaptive"], rows)
+
+
+def controls() -> str:
+    """Errors at 256 samples, conditional estimator, and of mean field."""
+    names = {
+        "circuits p=4, conditional, polish 0": "circuits, p = 4",
+        "circuits p=4, conditional, polish 1": "circuits, polished",
+        "random spins, conditional, polish 1": "random spins, polished",
+        "Gibbs, conditional": "Gibbs chains",
+        "mean field, one_step": "one mean-field step",
+        "mean field, naive": "naive mean field",
+        "mean field, tap": "TAP",
+    }
+    rows = []
+    for record in cells():
+        if record["layers"] is None:
+            errors = (record["errors"][name] for name in names)
+            numbers = [f"{error['magnetization']:.4f}" if "magnetization" in error else "failed" for error in errors]
+            rows.append([f"({record['sigma_h']}, {record['sigma_J']})", *numbers])
+    return table(["(sigma_h, sigma_J)", *names.values()], rows)
+
+
+TABLES = {
+    "fidelity": fidelity,
+    "controls": controls,
+    "speed": speed,
+    "ladder": ladder,
+    "recall": recall,
+    "step": step,
+    "schedules": schedules,
+}
 
 
 def main() -> int:
