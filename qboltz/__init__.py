@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from qboltz.adaptive import AdaptiveSchedule as AdaptiveSchedule
     from qboltz.attention import BoltzmannAttention as BoltzmannAttention
     from qboltz.autograd import magnetization as magnetization
     from qboltz.circuits import AnnealingCircuit as AnnealingCircuit
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from qboltz.errors import TooManySpinsError as TooManySpinsError
     from qboltz.functional import boltzmann_attention as boltzmann_attention
     from qboltz.ising import IsingModel as IsingModel
+    from qboltz.modelset import ModelSet as ModelSet
+    from qboltz.sampler import AnnealingCircuitSampler as AnnealingCircuitSampler
     from qboltz.schedule import AnnealingSchedule as AnnealingSchedule
     from qboltz.solvers import SOLVERS as SOLVERS
     from qboltz.solvers import make_solver as make_solver
@@ -40,6 +43,9 @@ _HOME = {
     "SampledEnsemble": "ensemble",
     "Solver": "ensemble",
     "AnnealingSchedule": "schedule",
+    "AdaptiveSchedule": "adaptive",
+    "ModelSet": "modelset",
+    "AnnealingCircuitSampler": "sampler",
     "AnnealingCircuit": "circuits",
     "annealing_circuit": "circuits",
     "ExactSolver": "solvers.exact",

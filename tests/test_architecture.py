@@ -117,6 +117,16 @@ def test_a_downward_import_is_allowed(source, module):
     assert not floor_violations(source, module)
 
 
+def test_lazy_names_are_those_the_type_checker_sees():
+    import qboltz
+
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {alias.name: node.module.removeprefix("qboltz.") for node in block.body for alias in node.names}
+    assert seen == qboltz._HOME
+    assert all(getattr(qboltz, name).__name__ == name for name in seen if name != "SOLVERS")
+
+
 def test_a_module_without_a_floor_is_found():
     assert floor_violations("import math", "gadgets") == ["qboltz.gadgets has no floor in FLOORS"]
 
