@@ -25,13 +25,13 @@ from typing import Any
 import torch
 from records import environment, place, write
 
+from qboltz.backends import program
 from qboltz.circuits import AnnealingCircuit
 from qboltz.ensemble import SpinEnsemble
 from qboltz.experiments.model import OneLayerTransformer
 from qboltz.experiments.optimization import TrainingConfig
 from qboltz.experiments.options import make_parser, model_from, parse, solver_from, task_from
 from qboltz.experiments.training import train
-from qboltz.solvers import annealing
 from qboltz.tasks import RecallTask
 
 WARM_UP = 3  # steps left out: compiling the circuit, the self-test of the backend, allocations
@@ -99,7 +99,7 @@ def run(backend: str, steps: int, seed: int, clocks: bool) -> tuple[OneLayerTran
                 (OneLayerTransformer, "forward", "forward"),
                 (type(solver), "solve", "solve"),
                 (AnnealingCircuit, "bindings", "bind"),
-                (annealing, "read_spins", "spins"),
+                (program, "read_spins", "spins"),
                 (torch.Tensor, "backward", "backward"),
                 (torch.nn.utils, "clip_grad_norm_", "optimizer"),
                 (torch.optim.AdamW, "step", "optimizer"),

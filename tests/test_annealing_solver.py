@@ -27,12 +27,12 @@ from qboltz import (
     magnetization,
 )
 from qboltz.backends import resolve_backend
+from qboltz.backends.program import ANGLE_BYTES, ROW_BYTES, SHOT_BYTES
 from qboltz.backends.self_test import FIELDS, PAIRS, dense_probabilities, self_test
 from qboltz.ensemble import SampledEnsemble
 from qboltz.errors import SelfTestError, TooManySpinsError
 from qboltz.sampler import AnnealingCircuitSampler
 from qboltz.simulator import annealing_probabilities
-from qboltz.solvers.annealing import ANGLE_BYTES, ROW_BYTES, SHOT_BYTES
 from qboltz.spins import spin_table
 
 Z = 5.0
@@ -217,7 +217,7 @@ def test_equal_rows_get_different_shots_in_one_pub_and_in_several():
 
 def test_memory_bounds_the_rows_of_a_pub(monkeypatch):
     bytes_per_row = ROW_BYTES + 2 * (4 + 6) * ANGLE_BYTES + 16 * SHOT_BYTES
-    monkeypatch.setattr("qboltz.solvers.annealing.PUB_BYTES", 5 * bytes_per_row)
+    monkeypatch.setattr("qboltz.backends.program.PUB_BYTES", 5 * bytes_per_row)
     recording = Recording()
     AnnealingSolver(recording, FITTED2, 16).solve(random_model())
     sizes = [pubs[0][1].size for pubs, _ in recording.calls[1:]]

@@ -280,10 +280,3 @@ def test_a_machine_that_cannot_be_had(service, monkeypatch, name, failure, messa
     solver = AnnealingSolver(name, SCHEDULE)
     with pytest.raises(BackendNotFoundError, match=message):
         solver.solve(MODEL)
-
-
-def test_jobs_stay_below_the_limit_of_executions(service, monkeypatch):
-    monkeypatch.setattr(IBMBackend, "max_executions", 450)
-    solver = AnnealingSolver("ibm_manila", SCHEDULE, 200)
-    rows = np.arange(5)
-    assert [len(part) for part, _ in solver._chunks(rows, 3, np.random.SeedSequence(0))] == [2, 2, 1]

@@ -14,10 +14,10 @@ from qboltz.backends.aer import AerBackend
 from qboltz.backends.fake import FakeBackend, fake_devices
 from qboltz.backends.given import DeviceBackend, SamplerBackend, is_instance_of
 from qboltz.backends.ibm import LEAST_BUSY, IBMBackend
-from qboltz.backends.program import Backend, Program
+from qboltz.backends.program import Backend, Program, SampleRequest
 from qboltz.errors import BackendNotFoundError
 
-__all__ = ["Backend", "Program", "resolve_backend"]
+__all__ = ["Backend", "Program", "SampleRequest", "resolve_backend"]
 
 
 def resolve_backend(backend: str | BaseSamplerV2 | BackendV2 | Backend) -> Backend:

@@ -27,7 +27,6 @@ class IBMBackend(Backend):
 
     ideal = False
     billed = True
-    max_executions = 10_000_000
 
     def __init__(self, machine: str | BackendV2) -> None:
         super().__init__(machine if isinstance(machine, str) else machine.name)

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from qiskit.primitives import BaseSamplerV2, PrimitiveResult
+from qiskit.primitives import BaseSamplerV2
 from qiskit.providers import BackendV2
 
 from qboltz.adaptive import AdaptiveSchedule, make_schedule
-from qboltz.backends import Backend, resolve_backend
+from qboltz.backends import Backend, SampleRequest, resolve_backend
 from qboltz.backends.self_test import self_test
-from qboltz.circuits import SPIN_REGISTER, annealing_circuit, decoupled_rows
+from qboltz.circuits import decoupled_rows
 from qboltz.ensemble import ESTIMATORS, Estimator, SampledEnsemble
 from qboltz.errors import check_integer, unknown_name
 from qboltz.gibbs import polish
 from qboltz.ising import IsingModel
 from qboltz.schedule import AnnealingSchedule
 from qboltz.seeds import SeedStream
-from qboltz.spins import num_pairs, spins_from_bytes, to_torch
-
-#: Memory that one pub may take on this computer while it runs, and what it was measured to take on Aer: per row, per
-#: bound angle of a row, and per shot (a string of hexadecimal digits in Aer and in Qiskit before it is bits).
-PUB_BYTES = 2**28
-ROW_BYTES, ANGLE_BYTES, SHOT_BYTES = 16_000, 100, 150
+from qboltz.spins import to_torch
 
 
 class AnnealingSolver:
@@ -120,45 +114,26 @@ class AnnealingSolver:
         if groups.visible is not None:
             rows = rows[groups.visible.any(-1).flatten().cpu().numpy()]
         # A row that is not run has no visible spin: what stands there does not count.
-        spins = torch.ones(
-            groups.num_groups * groups.num_rows,
-            self.shots,
-            groups.num_spins,
-            dtype=torch.int8,
-            device=model.fields.device,
-        )
-        for chunk, chunk_seed in self._chunks(rows, groups.num_spins, pub_seed):
-            spins[torch.from_numpy(chunk)] = to_torch(self._draw(model, chunk, chunk_seed), spins)
-        spins = spins.view(groups.num_groups, groups.num_rows, self.shots, groups.num_spins)
+        shape = groups.num_groups, groups.num_rows, self.shots, groups.num_spins
+        spins = torch.ones(shape, dtype=torch.int8, device=model.fields.device)
+        if len(rows):
+            request = SampleRequest(
+                self.schedule, *decoupled_rows(model, rows), self.shots, pub_seed, self.max_rows_per_pub
+            )
+            drawn = to_torch(self._sample(request), spins)
+            spins.flatten(0, 1)[torch.from_numpy(rows).to(spins.device)] = drawn
         if self.polish:
             spins = polish(model, spins, self.polish, polish_seed)
         return SampledEnsemble(model, spins, estimator=self.estimator)
 
-    def _chunks(
-        self, rows: NDArray[np.int64], num_spins: int, seed: np.random.SeedSequence
-    ) -> Iterator[tuple[NDArray[np.int64], np.random.SeedSequence]]:
-        """The rows in as few pubs as memory and the backend allow, of nearly equal size, each with its own seed."""
-        limit = self.max_rows_per_pub
-        if limit is None:
-            angles = self.schedule.num_layers * (num_spins + num_pairs(num_spins))
-            limit = PUB_BYTES // (ROW_BYTES + angles * ANGLE_BYTES + self.shots * SHOT_BYTES)
-        if self.backend.max_executions is not None:
-            limit = min(limit, self.backend.max_executions // self.shots)
-        count = -(-len(rows) // max(1, limit))
-        if count:
-            yield from zip(np.array_split(rows, count), seed.spawn(count), strict=True)
-
-    def _draw(self, model: IsingModel, rows: NDArray[np.int64], seed: np.random.SeedSequence) -> NDArray[np.int8]:
-        """Run one pub: ``(len(rows), shots, n)`` spins."""
-        program = self.backend.program(model.num_spins, self.schedule)
+    def _sample(self, request: SampleRequest) -> NDArray[np.int8]:
+        self.backend.program(request.num_spins, request.schedule)  # so that what cannot run is refused untested
         if not self._tested and not self.backend.billed:
             self_test(self.backend)
             self._tested = True
-        anneal = annealing_circuit(model.num_spins, self.schedule)
-        pub = program.circuit, anneal.bindings(*decoupled_rows(model, rows))
-        result = program.sampler(seed).run([pub], shots=self.shots).result()
-        self.circuits_run += len(rows)
-        return read_spins(result, (len(rows), self.shots, model.num_spins), self.backend.label)
+        spins = self.backend.sample(request)
+        self.circuits_run += request.num_rows
+        return spins
 
     def state_dict(self) -> dict[str, Any]:
         """Stream of seeds, circuits run and angles of an adaptive schedule, as plain numbers and text."""
@@ -182,19 +157,3 @@ class AnnealingSolver:
             f"AnnealingSolver({self.backend.label!r}, num_layers={self.schedule.num_layers}, shots={self.shots}, "
             f"estimator={self.estimator!r}, polish={self.polish})"
         )
-
-
-def read_spins(result: PrimitiveResult[Any], shape: tuple[int, int, int], label: str) -> NDArray[np.int8]:
-    """Spins ``(rows, shots, n)`` of the one pub of a result, read as packed bits (never through counts).
-
-    Raises:
-        RuntimeError: the result is not of that shape.
-    """
-    data = result[0].data
-    if SPIN_REGISTER not in data:
-        raise RuntimeError(f"{label} returned the registers {list(data)}, expected {SPIN_REGISTER!r}.")
-    bits = data[SPIN_REGISTER]
-    got = (*bits.shape, bits.num_shots, bits.num_bits)
-    if got != shape:
-        raise RuntimeError(f"{label} returned (rows, shots, bits) = {got}, expected {shape}.")
-    return spins_from_bytes(bits.array, shape[-1])
