@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qboltz.ensemble import Solver
-from qboltz.errors import unknown_name
+from qboltz.errors import check_positive, unknown_name
 from qboltz.functional import VARIANTS, Variant, apply_mask, attention_weights
 from qboltz.solvers import make_solver
 from qboltz.spins import num_pairs, pair_indices
@@ -43,6 +43,7 @@ class BoltzmannAttention(nn.Module):
         batch_first: inputs are ``(B, T, E)``, else ``(T, B, E)``; unbatched ``(T, E)`` works in both cases.
         qk_norm: normalize ``q`` and ``k`` to unit length and scale their product by a learned ``exp(logit_scale)`` per
             head. This bounds the fields, which otherwise can run away until all spins are saturated.
+        beta: inverse temperature: the weights come from ``exp(-beta E)/Z``. An attribute, free to change at any time.
 
     Raises:
         TypeError, ValueError: an argument is wrong; the message names it, the rule and the value.
@@ -70,6 +71,7 @@ class BoltzmannAttention(nn.Module):
         bias: bool = True,
         batch_first: bool = True,
         qk_norm: bool = False,
+        beta: float = 1.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -87,6 +89,7 @@ class BoltzmannAttention(nn.Module):
         self.head_dim = embed_dim // num_heads
         self.variant, self.dropout, self.batch_first = variant, dropout, batch_first
         self.solver = solver
+        self.beta = check_positive("beta", beta)
 
         def empty(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
@@ -171,7 +174,7 @@ class BoltzmannAttention(nn.Module):
             keys = scores.shape[-1]
             couplings = self.couplings[:, :keys, :keys] if self.coupling_weights is not None else None
             weights = attention_weights(
-                scores, couplings, visible, solver=self._solver, variant=self.variant
+                scores, couplings, visible, solver=self._solver, variant=self.variant, beta=self.beta
             )  # (B, H, L, S)
         kept = F.dropout(weights, self.dropout, self.training).to(v.dtype)
         out = self.out_proj((kept @ v).transpose(1, 2).flatten(2))  # (B, L, E)
@@ -249,7 +252,7 @@ class BoltzmannAttention(nn.Module):
     def extra_repr(self) -> str:
         return (
             f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, max_len={self.max_len}, "
-            f"variant={self.variant!r}, solver={self._solver!r}"
+            f"variant={self.variant!r}, beta={self.beta}, solver={self._solver!r}"
         )
 
 

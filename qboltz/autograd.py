@@ -8,20 +8,26 @@ import torch
 from torch import Tensor
 
 from qboltz.ensemble import Solver, SpinEnsemble
+from qboltz.errors import check_positive
 from qboltz.ising import IsingModel
 from qboltz.solvers.exact import ExactSolver
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def magnetization(
-    fields: Tensor, couplings: Tensor, visible: Tensor | None = None, *, solver: Solver | None = None
+    fields: Tensor,
+    couplings: Tensor,
+    visible: Tensor | None = None,
+    *,
+    solver: Solver | None = None,
+    beta: float = 1.0,
 ) -> Tensor:
-    r"""``m_j = <s_j>`` under ``exp(-E)/Z`` of the Ising model, differentiable in fields and couplings.
+    r"""``m_j = <s_j>`` under ``exp(-beta E)/Z`` of the Ising model, differentiable in fields and couplings.
 
     .. math::
         E(s) = -\sum_j h_j s_j - \sum_{j<k} J_{jk} s_j s_k, \qquad
-        \frac{\partial m_j}{\partial h_k} = \mathrm{Cov}(s_j, s_k), \qquad
-        \frac{\partial m_j}{\partial J_{kl}} = \tfrac12 \mathrm{Cov}(s_j, s_k s_l)
+        \frac{\partial m_j}{\partial h_k} = \beta\, \mathrm{Cov}(s_j, s_k), \qquad
+        \frac{\partial m_j}{\partial J_{kl}} = \tfrac{\beta}2 \mathrm{Cov}(s_j, s_k s_l)
 
     where ``J_kl`` and ``J_lk`` are two entries of the symmetric matrix, each with half of the derivative.
 
@@ -31,6 +37,7 @@ def magnetization(
             of ``fields``.
         visible: boolean, broadcastable to ``(..., n)``; spins that are not visible are removed from the model.
         solver: who computes it; ``ExactSolver()`` by default.
+        beta: inverse temperature. A solver always works at 1: the model it is given has ``beta h`` and ``beta J``.
 
     Returns:
         ``(..., n)`` in the dtype and on the device of ``fields``; 0 where not visible.
@@ -45,8 +52,28 @@ def magnetization(
     chosen = ExactSolver() if solver is None else solver
     if not isinstance(chosen, Solver):
         raise TypeError(f"solver must have a method solve(model), got {type(chosen).__name__}.")
-    result, _ = _Magnetization.apply(fields, couplings, visible, chosen)  # type: ignore[no-untyped-call]
-    return result  # type: ignore[no-any-return]
+    result, _ = _Magnetization.apply(  # type: ignore[no-untyped-call]
+        *at_temperature(fields, couplings, beta), visible, chosen
+    )
+    return result.to(fields.dtype)  # type: ignore[no-any-return]
+
+
+def at_temperature(fields: Tensor, couplings: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+    """``beta h`` and ``beta J``, the model at inverse temperature 1 that stands for the given one at ``beta``.
+
+    Scaled in at least float32, so that half precision loses nothing.
+
+    Raises:
+        TypeError, ValueError: ``beta`` is not a positive finite number, or an argument is no tensor.
+    """
+    beta = check_positive("beta", beta)
+    if beta == 1.0:
+        return fields, couplings
+    for name, tensor in (("fields", fields), ("couplings", couplings)):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}.")
+    wide = torch.promote_types(torch.promote_types(fields.dtype, couplings.dtype), torch.float32)
+    return fields.to(wide) * beta, couplings.to(wide) * beta
 
 
 class _Magnetization(torch.autograd.Function):

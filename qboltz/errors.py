@@ -32,6 +32,20 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
     return message + (f" Did you mean {' or '.join(map(repr, close))}?" if close else "")
 
 
+def check_positive(name: str, value: object) -> float:
+    """``value`` as a float above 0.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is zero, negative, infinite or NaN.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a positive number, got {value!r}.")
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{name} must be positive and finite, got {value!r}.")
+    return float(value)
+
+
 def check_integer(name: str, value: object, at_least: int = 1, alternative: str = "") -> int:
     """``value`` as an int; numpy integers count, booleans do not.
 

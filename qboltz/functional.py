@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from qboltz.autograd import magnetization
+from qboltz.autograd import at_temperature, magnetization
 from qboltz.ensemble import Solver
-from qboltz.errors import unknown_name
+from qboltz.errors import check_positive, unknown_name
 from qboltz.ising import broadcasts
 
 Variant = Literal["softmax", "h+J", "h-only", "J-only"]
@@ -34,11 +34,12 @@ def boltzmann_attention(
     *,
     solver: Solver | None = None,
     variant: Variant = "h+J",
+    beta: float = 1.0,
 ) -> Tensor:
     r"""Attention whose weights are magnetizations of one Ising model per query.
 
     .. math::
-        h_{ij} = q_i \cdot k_j / \sqrt{d}, \qquad m_{ij} = \langle s_j \rangle_{h_i, J}, \qquad
+        h_{ij} = q_i \cdot k_j / \sqrt{d}, \qquad m_{ij} = \langle s_j \rangle_{\beta h_i, \beta J}, \qquad
         \alpha_{ij} = (m_{ij} + 1) / 2, \qquad o_i = \sum_j \frac{\alpha_{ij}}{\sum_k \alpha_{ik}} v_j
 
     Args:
@@ -54,6 +55,7 @@ def boltzmann_attention(
         solver: who computes the magnetizations, ``ExactSolver()`` by default.
         variant: ``"h+J"``; ``"h-only"`` (``J = 0``: normalized sigmoid attention, ``alpha = sigmoid(2 h)``);
             ``"J-only"`` (``h = 0``); ``"softmax"``.
+        beta: inverse temperature of the models, ``exp(-beta E)/Z``; of softmax, of its scores.
 
     Returns:
         ``(..., L, d_v)`` in the dtype of ``query``. A query that sees no key, or whose every spin is ``-1`` to
@@ -70,7 +72,7 @@ def boltzmann_attention(
     with torch.autocast(query.device.type, enabled=False):
         scores = query.to(wide) @ key.to(wide).mT * factor  # (..., L, S)
         scores, visible = apply_mask(scores, attn_mask, is_causal)
-        weights = attention_weights(scores, couplings, visible, solver=solver, variant=variant)
+        weights = attention_weights(scores, couplings, visible, solver=solver, variant=variant, beta=beta)
         return (weights @ value.to(wide)).to(query.dtype)
 
 
@@ -81,6 +83,7 @@ def attention_weights(
     *,
     solver: Solver | None = None,
     variant: Variant = "h+J",
+    beta: float = 1.0,
 ) -> Tensor:
     """The weights of :func:`boltzmann_attention` from scores ``(..., L, S)``; each row sums to 1, or to 0 for nothing.
 
@@ -89,10 +92,10 @@ def attention_weights(
     if variant not in VARIANTS:
         raise ValueError(unknown_name("variant", variant, VARIANTS))
     if variant == "softmax":
-        return _softmax(scores, visible)
+        return _softmax(scores * check_positive("beta", beta), visible)
     # J-only multiplies by zero, rather than dropping the scores, so that every parameter stays in the graph (DDP).
     fields = scores * 0 if variant == "J-only" else scores
-    shared = _shared(couplings, scores, variant)
+    fields, shared = at_temperature(fields, _shared(couplings, scores, variant), beta)
     if _all_ignored(fields.detach(), shared.detach(), visible):
         fields = fields.double()
     alpha = (magnetization(fields, shared, visible, solver=solver) + 1) / 2

@@ -58,14 +58,15 @@ def test_softmax_variant_is_multihead_attention(masks, average):
     torch.testing.assert_close(weights, expected_weights)
 
 
-def test_layer_is_the_function_with_projections():
-    attention = layer()
+@pytest.mark.parametrize("beta", [1.0, 0.5, 2.0])
+def test_layer_is_the_function_with_projections(beta):
+    attention = layer(beta=beta)
     out, weights = attention(Y, X, X, key_padding_mask=PADDING, average_attn_weights=False)
     q, k, v = (
         (x @ w.T + b).unflatten(-1, (2, 4)).transpose(1, 2)
         for x, w, b in zip((Y, X, X), attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3), strict=True)
     )
-    heads = boltzmann_attention(q, k, v, attention.couplings, ~PADDING[:, None, None, :])
+    heads = boltzmann_attention(q, k, v, attention.couplings, ~PADDING[:, None, None, :], beta=attention.beta)
     torch.testing.assert_close(out, attention.out_proj(heads.transpose(1, 2).flatten(2)))
     assert weights.shape == (3, 2, 4, 6)
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 2, 4, dtype=torch.float64))

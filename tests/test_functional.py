@@ -23,10 +23,10 @@ def inputs(batch=(2, 3), length=4, keys=5, width=6, seed=0):
     return q, k, v, random_couplings(batch[-1:], keys, 0.6, generator)
 
 
-def reference(q, k, v, couplings, visible=None, bias=0.0):
+def reference(q, k, v, couplings, visible=None, bias=0.0, beta=1.0):
     scores = q @ k.mT / math.sqrt(q.shape[-1]) + bias
     seen = torch.ones_like(scores, dtype=torch.bool) if visible is None else visible.expand(scores.shape)
-    alpha = (brute_force(scores, couplings.unsqueeze(-3), seen).mean + 1) / 2 * seen
+    alpha = (brute_force(scores, couplings.unsqueeze(-3), seen, beta).mean + 1) / 2 * seen
     total = alpha.sum(-1, keepdim=True)
     return (alpha / torch.where(total > 0, total, 1)) @ v
 
@@ -52,6 +52,18 @@ def test_gradients_agree_with_brute_force():
     for g, w in zip(got[:3], want[:3], strict=True):
         torch.testing.assert_close(g, w)
     torch.testing.assert_close(got[3], (want[3] + want[3].mT) / 2)
+
+
+@pytest.mark.parametrize("beta", [0.5, 2.0])
+def test_another_temperature(beta):
+    q, k, v, J = inputs()
+    bias = torch.randn(4, 5, dtype=torch.float64)  # a float mask belongs to the energy
+    out = boltzmann_attention(q, k, v, J, bias, beta=beta)
+    torch.testing.assert_close(out, reference(q, k, v, J, bias=bias, beta=beta))
+    uncoupled = boltzmann_attention(q, k, v, J, variant="h-only", beta=beta)
+    torch.testing.assert_close(uncoupled, reference(q, k, v, J * 0, beta=beta))
+    alone = boltzmann_attention(q, k, v, None, variant="softmax", beta=beta)
+    torch.testing.assert_close(alone, torch.softmax(beta * q @ k.mT / math.sqrt(q.shape[-1]), -1) @ v)
 
 
 def test_couplings_change_the_output():

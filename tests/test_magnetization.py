@@ -68,6 +68,47 @@ def test_gradcheck_through_the_upper_triangle(solver, visible):
     assert torch.autograd.gradcheck(through_triangle, (fields, upper))
 
 
+@pytest.mark.parametrize("beta", [0.5, 1, 2.0])
+@given(problem=problems())
+def test_values_and_gradients_at_another_temperature(beta, problem):
+    fields, couplings, visible = problem
+    h, J = fields.clone().requires_grad_(), couplings.clone().requires_grad_()
+    upstream = torch.randn_like(fields)
+    m = magnetization(h, J, visible, beta=beta)
+    m.backward(upstream)
+    h2, J2 = fields.clone().requires_grad_(), couplings.clone().requires_grad_()
+    expected = brute_force(h2, J2, visible, beta).mean
+    torch.testing.assert_close(m, expected)
+    grad_h, grad_j = torch.autograd.grad(
+        (expected * upstream).sum(), (h2, J2), allow_unused=True, materialize_grads=True
+    )
+    torch.testing.assert_close(h.grad, grad_h)
+    torch.testing.assert_close(J.grad, (grad_j + grad_j.mT) / 2)
+
+
+def test_temperature_in_half_precision_is_applied_before_rounding():
+    fields = torch.tensor([2.001, -0.3], dtype=torch.bfloat16)
+    m = magnetization(fields, torch.zeros(2, 2, dtype=torch.bfloat16), beta=0.7)
+    assert m.dtype == torch.bfloat16
+    assert torch.equal(m, torch.tanh(0.7 * fields.float()).bfloat16())
+
+
+@pytest.mark.parametrize(
+    ("beta", "error"),
+    [
+        (0, ValueError),
+        (-1.0, ValueError),
+        (float("nan"), ValueError),
+        (float("inf"), ValueError),
+        ("1", TypeError),
+        (True, TypeError),
+    ],
+)
+def test_a_temperature_must_be_positive(beta, error):
+    with pytest.raises(error, match="beta must be"):
+        magnetization(torch.zeros(2), torch.zeros(2, 2), beta=beta)
+
+
 def test_two_spins_in_closed_form():
     h1, h2, J = 0.3, -0.8, 0.6
     fields = torch.tensor([h1, h2], dtype=torch.float64)

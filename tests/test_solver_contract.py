@@ -8,7 +8,7 @@ import torch
 from oracle import brute_force
 from strategies import random_couplings
 
-from qboltz import SOLVERS, IsingModel, SpinEnsemble, make_solver
+from qboltz import SOLVERS, IsingModel, SpinEnsemble, magnetization, make_solver
 from qboltz.ensemble import Solver
 
 #: Options that make a solver quick and its error known: largest magnetization error allowed on the models below,
@@ -75,6 +75,16 @@ def test_an_ensemble_stands_for_the_boltzmann_distribution(solver_and_bound, nam
     assert (grad_j.double() - exact_j).abs().max() <= 4 * bound
     if name not in ("one spin", "no batch"):
         assert exact_j.abs().max() > 8 * bound  # or the comparison would show nothing
+
+
+@pytest.mark.parametrize("beta", [0.5, 2.0])
+def test_a_layer_can_ask_for_another_temperature(solver_and_bound, beta):
+    solver, bound = solver_and_bound
+    model = models()["heads"]
+    m = magnetization(model.fields, model.couplings, solver=solver, beta=beta)
+    exact = brute_force(model.fields, model.couplings, beta=beta).mean
+    assert (m - exact).abs().max() <= max(1, beta) ** 3 * bound  # the errors of schedules grow like J h
+    assert (exact - brute_force(model.fields, model.couplings).mean).abs().max() > 0.1
 
 
 def test_masked_spins_are_zero_and_get_no_gradient(solver_and_bound):
