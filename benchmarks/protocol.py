@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from records import RESULTS, read
 
 from qboltz.experiments.optimization import TrainingConfig, data_generator
-from qboltz.experiments.side_by_side import Curves, train_side_by_side
+from qboltz.experiments.side_by_side import Curves, stacked, train_side_by_side
 from qboltz.experiments.stacked import StackedTransformer
 from qboltz.tasks import make_task
-from qboltz.tasks.base import Task
+from qboltz.tasks.base import Batch, Task
 
 KINDS = ("softmax", "softmax+bias", "softmax+mixing", "h-only", "h+bias", "J-only", "h+J")
 #: Kinds with a number per pair of positions: half of their budget of tuning goes to its own learning rate.
@@ -39,9 +40,9 @@ def settings(kind: str) -> list[tuple[float, float]]:
 
 
 def train_kind(
-    task: Task,
+    tasks: Sequence[Task],
     kind: str,
-    seeds: list[int],
+    seeds: Sequence[int],
     lr: float,
     factor: float,
     *,
@@ -52,8 +53,9 @@ def train_kind(
     qk_norm: bool = False,
     width: int | None = None,
     batch_size: int | None = None,
-) -> tuple[StackedTransformer, Curves]:
-    """Train all seeds of one kind side by side."""
+) -> tuple[StackedTransformer, Curves, Batch]:
+    """Train all seeds of one kind side by side, each on its task; the model, its curves and the test sequences."""
+    task = tasks[0]
     model = StackedTransformer.for_task(
         task,
         kind,  # type: ignore[arg-type]
@@ -66,9 +68,9 @@ def train_kind(
     config = TrainingConfig(
         steps=steps, batch_size=batch_size or BATCHES[task.name], lr=lr, coupling_lr_factor=factor, warmup=0.1
     )
-    test = task.batch(data_generator(test_seed, "test"), TEST_SIZE, "test")
+    test = stacked(each.batch(data_generator(test_seed, "test"), TEST_SIZE, "test") for each in tasks)
     every = max(1, steps // EVALUATIONS)
-    return model, train_side_by_side(model, task, config, seeds, test, evaluate_every=every)
+    return model, train_side_by_side(model, tasks, config, seeds, test, evaluate_every=every), test
 
 
 def outcome(model: StackedTransformer, curves: Curves) -> dict[str, Any]:

@@ -36,7 +36,8 @@ class Run:
     def __call__(self, task: str, ffn: bool, kind: str, lr: float, factor: float, steps: int) -> dict[str, Any]:
         made = make(task, TUNED_LENGTH[task], self.data)
         seeds = list(TUNING_SEEDS)
-        model, curves = train_kind(made, kind, seeds, lr, factor, steps=steps, ffn=ffn, test_seed=TUNING_TEST_SEED)
+        tasks = [made] * len(seeds)
+        model, curves, _ = train_kind(tasks, kind, seeds, lr, factor, steps=steps, ffn=ffn, test_seed=TUNING_TEST_SEED)
         result = outcome(model, curves)
         return {name: result[name] for name in ("parameters", "loss", "accuracy", "note")}
 

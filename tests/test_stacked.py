@@ -7,6 +7,7 @@ from qboltz.experiments.evaluation import evaluate
 from qboltz.experiments.model import OneLayerTransformer
 from qboltz.experiments.optimization import TrainingConfig, data_generator
 from qboltz.experiments.side_by_side import batches, evaluate_each, train_side_by_side
+from qboltz.experiments.side_by_side import stacked as stack
 from qboltz.experiments.stacked import KINDS, StackedTransformer, clip_each_
 from qboltz.tasks.brackets import BracketTask
 
@@ -29,7 +30,7 @@ def singles(task, kind, seeds=SEEDS, **options):
 @pytest.mark.parametrize("options", [{}, {"ffn": False, "qk_norm": False}], ids=["full", "bare"])
 def test_each_seed_computes_what_its_model_computes_alone(task, kind, options):
     together = stacked(task, kind, **options)
-    batch = next(iter(batches(task, TrainingConfig(steps=1, batch_size=4), SEEDS)))
+    batch = next(iter(batches([task] * len(SEEDS), TrainingConfig(steps=1, batch_size=4), SEEDS)))
     logits = together(batch.tokens, batch.rows)
     for seed, model in enumerate(singles(task, kind, **options)):
         alone = model(batch.tokens[seed], batch.rows[seed])
@@ -58,7 +59,7 @@ def test_one_step_is_that_of_the_training_loop():
     config = TrainingConfig(steps=1, batch_size=8, lr=1e-2, clip=0.1, warmup=0)
     test = MARKED.batch(data_generator(0, "test"), 32, "test")
     together = stacked(MARKED, "h+J")
-    batch = next(iter(batches(MARKED, config, SEEDS)))
+    batch = next(iter(batches([MARKED] * len(SEEDS), config, SEEDS)))
     train_side_by_side(together, MARKED, config, SEEDS, test, evaluate_every=1)
     loss, accuracy = evaluate_each(together, test)
     from qboltz.experiments.optimization import lr_factor, make_optimizer
@@ -78,11 +79,26 @@ def test_one_step_is_that_of_the_training_loop():
 
 def test_data_of_a_seed_depend_on_it_alone():
     config = TrainingConfig(steps=70, batch_size=2)
-    three = [batch.tokens[1] for batch in batches(MARKED, config, SEEDS)]
-    one = [batch.tokens[0] for batch in batches(MARKED, config, SEEDS[1:2])]
+    three = [batch.tokens[1] for batch in batches([MARKED] * len(SEEDS), config, SEEDS)]
+    one = [batch.tokens[0] for batch in batches([MARKED], config, SEEDS[1:2])]
     assert len(three) == 70
     assert all(map(torch.equal, three, one))
     assert not torch.equal(three[0], three[64])
+
+
+def test_each_seed_can_have_its_own_task_and_test():
+    """Folds of the words: what a seed learns from and is measured on is that of its own task."""
+    tasks = [BracketTask(6, kinds=1, fold=fold) for fold in (0, 4, 9)]
+    config = TrainingConfig(steps=3, batch_size=8)
+    tests = [task.batch(data_generator(0, "test"), 16, "test") for task in tasks]
+    assert not torch.equal(tests[0].tokens, tests[1].tokens)
+    model = stacked(tasks[0], "h+J")
+    curves = train_side_by_side(model, tasks, config, SEEDS, stack(tests), evaluate_every=3)
+    loss, _ = evaluate_each(model, tests[1])
+    assert curves.loss[-1][1] == pytest.approx(loss[1], rel=1e-5)
+    assert curves.loss[-1][0] != pytest.approx(loss[0], rel=1e-3)
+    with pytest.raises(ValueError, match="task must be one, or one for each of 3 seeds, got 2"):
+        train_side_by_side(model, tasks[:2], config, SEEDS, stack(tests), evaluate_every=3)
 
 
 def test_clipping_is_seed_by_seed():
@@ -99,7 +115,7 @@ def test_rivals_have_as_many_numbers_as_couplings_and_learn_them():
     assert counts["softmax"] == counts["h-only"] == counts["h+J"] - 15
     for kind in ("softmax+bias", "softmax+mixing", "h+bias"):
         model = stacked(CAUSAL, kind)
-        batch = next(iter(batches(CAUSAL, TrainingConfig(steps=1, batch_size=8), SEEDS)))
+        batch = next(iter(batches([CAUSAL] * len(SEEDS), TrainingConfig(steps=1, batch_size=8), SEEDS)))
         model(batch.tokens, batch.rows).square().sum().backward()
         assert (model.pairs.grad != 0).all()
 
@@ -109,7 +125,7 @@ def test_keys_behind_a_row_change_nothing(kind):
     model = stacked(CAUSAL, kind, coupling_init=0.5)
     if model.pairs is not None:
         torch.nn.init.normal_(model.pairs)
-    batch = next(iter(batches(CAUSAL, TrainingConfig(steps=1, batch_size=8), SEEDS)))
+    batch = next(iter(batches([CAUSAL] * len(SEEDS), TrainingConfig(steps=1, batch_size=8), SEEDS)))
     rows = torch.full_like(batch.rows, 2)
     changed = batch.tokens.clone()
     changed[..., 3:] = (changed[..., 3:] + 1) % 4

@@ -96,6 +96,23 @@ def test_train_and_test_are_disjoint_and_together_complete(task, total):
     assert len(seen["test"]) == max(1, round(0.1 * total))
 
 
+@pytest.mark.parametrize(("length", "words"), [(4, 2), (8, 14), (12, 132), (14, 429)])
+def test_folds_test_every_word_once(length, words):
+    """The ten test parts are disjoint and together complete (with fewer than ten words: complete)."""
+    seen = []
+    for fold in range(10):
+        task = BracketTask(length, kinds=1, form="causal", fold=fold)
+        generator = torch.Generator().manual_seed(1)
+        test = {tuple(row) for row in task.batch(generator, 4000, "test").tokens.tolist()}
+        train = {tuple(row) for row in task.batch(generator, 8000, "train").tokens.tolist()}
+        assert test
+        assert not test & train
+        seen += test
+    assert len(set(seen)) == words
+    if words >= 10:
+        assert len(seen) == words
+
+
 def test_the_hash_is_stable_and_uniform():
     rows = torch.tensor(list(itertools.product(range(4), repeat=6)))
     values = stable_hash(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,7 +36,7 @@ class Curves:
 
 def train_side_by_side(
     model: StackedTransformer,
-    task: Task,
+    task: Task | Sequence[Task],
     config: TrainingConfig,
     seeds: Sequence[int],
     test: Batch,
@@ -48,24 +48,28 @@ def train_side_by_side(
 
     Args:
         model: one model per seed.
-        task: where sequences come from: those of seed ``s`` do not depend on which other seeds are trained.
+        task: where sequences come from, one for all seeds or one for each; those of seed ``s`` do not depend on which
+            other seeds are trained.
         config: steps, batch size per seed, rates and clipping.
         seeds: of the data, one per model.
-        test: sequences that all seeds are measured on.
+        test: sequences that all seeds are measured on, or with a leading dimension for each seed its own.
         evaluate_every: steps between evaluations; the last step is always evaluated.
         report: called with the step and the accuracies after every evaluation.
 
     Raises:
-        ValueError: there are not as many seeds as models.
+        ValueError: there are not as many seeds, or tasks, as models.
         FloatingPointError: the loss of a seed is not finite.
     """
     if len(seeds) != model.num_seeds:
         raise ValueError(f"seeds must be {model.num_seeds}, one per model, got {len(seeds)}.")
+    tasks = [task] * len(seeds) if not isinstance(task, Sequence) else task
+    if len(tasks) != len(seeds):
+        raise ValueError(f"task must be one, or one for each of {len(seeds)} seeds, got {len(tasks)}.")
     groups = model.parameter_groups(config.lr, config.coupling_lr_factor, config.weight_decay)
     optimizer = torch.optim.AdamW(groups, lr=config.lr, betas=config.betas)
     parameters = list(model.parameters())
     curves = Curves([], [], [], [])
-    for step, batch in enumerate(batches(task, config, seeds)):
+    for step, batch in enumerate(batches(tasks, config, seeds)):
         factor = lr_factor(step, config)
         for group in optimizer.param_groups:
             group["lr"] = factor * group["peak_lr"]
@@ -88,17 +92,26 @@ def train_side_by_side(
     return curves
 
 
-def batches(task: Task, config: TrainingConfig, seeds: Sequence[int]) -> Iterator[Batch]:
+def batches(tasks: Sequence[Task], config: TrainingConfig, seeds: Sequence[int]) -> Iterator[Batch]:
     """The training batches ``(S, B, ...)``; block ``b`` of seed ``s`` depends on ``(s, b)`` alone."""
     for start in range(0, config.steps, BLOCK):
         number = start // BLOCK
-        drawn = [task.batch(data_generator(seed, "train", number), BLOCK * config.batch_size) for seed in seeds]
-        tokens, rows, targets = (
-            torch.stack([getattr(batch, name) for batch in drawn]) for name in ("tokens", "rows", "targets")
+        drawn = stacked(
+            task.batch(data_generator(seed, "train", number), BLOCK * config.batch_size)
+            for task, seed in zip(tasks, seeds, strict=True)
         )
         for step in range(min(BLOCK, config.steps - start)):
             part = slice(step * config.batch_size, (step + 1) * config.batch_size)
-            yield Batch(tokens[:, part], rows[:, part], targets[:, part])
+            yield Batch(drawn.tokens[:, part], drawn.rows[:, part], drawn.targets[:, part])
+
+
+def stacked(each: Iterable[Batch]) -> Batch:
+    """Batches of equal shape as one with a leading dimension ``S``."""
+    several = list(each)
+    tokens, rows, targets = (
+        torch.stack([getattr(batch, name) for batch in several]) for name in ("tokens", "rows", "targets")
+    )
+    return Batch(tokens, rows, targets)
 
 
 def mean_losses(logits: Tensor, targets: Tensor) -> Tensor:
@@ -109,15 +122,16 @@ def mean_losses(logits: Tensor, targets: Tensor) -> Tensor:
 
 @torch.no_grad()
 def evaluate_each(model: StackedTransformer, test: Batch, chunk: int = 256) -> tuple[list[float], list[float]]:
-    """Mean loss and accuracy of each seed on the same test sequences."""
+    """Mean loss and accuracy of each seed on ``test``, shared ``(B, T)`` or its own ``(S, B, T)``."""
+    if test.tokens.dim() == 2:
+        test = stacked([test] * model.num_seeds)
     loss = torch.zeros(model.num_seeds, dtype=torch.float64)
     right = torch.zeros(model.num_seeds, dtype=torch.float64)
-    for start in range(0, test.size, chunk):
-        part = test.part(start, start + chunk)
-        tokens, rows, targets = (
-            tensor.expand(model.num_seeds, *tensor.shape) for tensor in (part.tokens, part.rows, part.targets)
-        )
-        logits = model(tokens, rows)
-        loss += mean_losses(logits, targets) * part.num_targets
+    asked = (test.targets != IGNORED).flatten(1).sum(1)
+    for start in range(0, test.tokens.shape[1], chunk):
+        part = slice(start, start + chunk)
+        targets = test.targets[:, part]
+        logits = model(test.tokens[:, part], test.rows[:, part])
+        loss += mean_losses(logits, targets) * (targets != IGNORED).flatten(1).sum(1)
         right += (logits.argmax(-1) == targets).flatten(1).sum(1)
-    return (loss / test.num_targets).tolist(), (right / test.num_targets).tolist()
+    return (loss / asked).tolist(), (right / asked).tolist()

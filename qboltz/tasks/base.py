@@ -108,12 +108,13 @@ def stable_hash(tokens: Tensor) -> Tensor:
     return (value * value % _PRIME).double() / _PRIME
 
 
-def split_border(draw: Callable[[int], Tensor]) -> float:
-    """Sequences with a hash below this are for testing: one tenth of all, and at least one where there are few.
+def held_out_range(draw: Callable[[int], Tensor], fold: int = 0) -> tuple[float, float]:
+    """``(low, high)``: sequences with a hash in between are for testing: one tenth of all, and at least one.
 
     Args:
         draw: ``draw(m)`` returns ``m`` random rows of the columns that decide; from a generator of its own, so that
-            the border is the same whoever asks.
+            the part is the same whoever asks.
+        fold: which tenth, 0 to 9: ten folds test every sequence (of ten or more) once.
 
     Raises:
         ValueError: there is only one sequence.
@@ -125,21 +126,25 @@ def split_border(draw: Callable[[int], Tensor]) -> float:
             "Use longer sequences or a larger vocabulary."
         )
     if len(hashes) > 200:
-        return TEST_SHARE
-    last = max(1, round(TEST_SHARE * len(hashes))) - 1
-    return float(hashes[last] + hashes[last + 1]) / 2
+        return fold * TEST_SHARE, (fold + 1) * TEST_SHARE
+    first = round(fold * TEST_SHARE * len(hashes))
+    last = max(first + 1, round((fold + 1) * TEST_SHARE * len(hashes)))
+    if first == len(hashes):  # fewer than ten sequences: some are tested twice
+        first, last = 0, 1
+    edges = torch.cat([hashes.new_zeros(1), (hashes[:-1] + hashes[1:]) / 2, hashes.new_ones(1)])
+    return float(edges[first]), float(edges[last])
 
 
 def draw_split(
-    draw: Callable[[int], Tensor], size: int, split: Split, border: float, *, key: slice = slice(None)
+    draw: Callable[[int], Tensor], size: int, split: Split, part: tuple[float, float], *, key: slice = slice(None)
 ) -> Tensor:
-    """``size`` sequences of one split by rejection: those of ``draw`` whose hash falls on its side of the border.
+    """``size`` sequences of one split by rejection: those of ``draw`` whose hash falls into its part.
 
     Args:
         draw: ``draw(m)`` returns ``m`` fresh sequences ``(m, T)``.
         size: how many are wanted; 0 gives an empty batch.
         split: ``"train"`` or ``"test"``.
-        border: from ``split_border``.
+        part: of the hashes that are for testing, from ``held_out_range``.
         key: the columns that decide. Sequences that agree in them stay in one split.
     """
     if split not in ("train", "test"):
@@ -151,7 +156,8 @@ def draw_split(
     missing = size
     while True:
         candidates = draw(int(1.1 * missing / share) + 16)
-        in_test = stable_hash(candidates[:, key]) < border
+        hashes = stable_hash(candidates[:, key])
+        in_test = (hashes >= part[0]) & (hashes < part[1])
         kept = candidates[in_test if split == "test" else ~in_test][:missing]
         found.append(kept)
         missing -= kept.shape[0]

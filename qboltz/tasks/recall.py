@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from qboltz.tasks.base import Batch, Split, check_int, draw_split, split_border
+from qboltz.tasks.base import Batch, Split, check_int, draw_split, held_out_range
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class RecallTask:
             )
         if self.num_keys < self.num_pairs:
             raise ValueError(f"num_keys must be at least the number of pairs, {self.num_pairs}, got {self.num_keys}.")
-        _ = self._border  # fails if there is nothing to divide
+        _ = self._held_out  # fails if there is nothing to divide
 
     @property
     def num_pairs(self) -> int:
@@ -85,15 +85,15 @@ class RecallTask:
     def batch(self, generator: torch.Generator, size: int, split: Split = "train") -> Batch:
         """One row per sequence, the last."""
 
-        tokens = draw_split(lambda count: self._draw(generator, count), size, split, self._border, key=slice(0, -1))
+        tokens = draw_split(lambda count: self._draw(generator, count), size, split, self._held_out, key=slice(0, -1))
         hit = tokens[:, 0:-1:2] == tokens[:, -1:]  # (B, P), one True a row
         targets = (tokens[:, 1::2] - self.num_keys)[hit].unsqueeze(1)
         return Batch(tokens, torch.full((size, 1), self.length - 1), targets)
 
     @cached_property
-    def _border(self) -> float:
+    def _held_out(self) -> tuple[float, float]:
         generator = torch.Generator().manual_seed(0)
-        return split_border(lambda count: self._draw(generator, count)[:, :-1])
+        return held_out_range(lambda count: self._draw(generator, count)[:, :-1])
 
     def _draw(self, generator: torch.Generator, count: int) -> Tensor:
         """``(count, T)`` sequences, uniform."""

@@ -1,0 +1,89 @@
+"""Bracket matching: every kind of attention against length, with and without the feed-forward layer.
+
+    python benchmarks/bracket_matching.py [--quick] [--jobs N] [--dask ADDRESS] [--out FILE]
+
+The main form (one kind, marked, full attention) at T = 8 to 20; two kinds, and the causal form, at T = 12 and 16. Ten
+paired seeds side by side in each cell. Records hold final accuracy per seed, its dependence on the distance and the depth
+of the pair that is asked for, learning curves and the learned numbers over pairs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from grid import Cell, options, run_grid
+from protocol import KINDS, STEPS, TEST_SEED, TEST_SIZE, best_setting, make, outcome, train_kind
+from torch import Tensor
+
+from qboltz.experiments.optimization import data_generator
+from qboltz.experiments.stacked import StackedTransformer
+from qboltz.tasks.base import Batch
+
+SEEDS = 10
+LENGTHS = (12, 16, 8, 14, 10, 20)
+MAIN = {"kinds": 1, "form": "marked"}
+OTHERS = ({"kinds": 2, "form": "marked"}, {"kinds": 1, "form": "causal"})
+
+
+def cells(quick: bool) -> list[Cell]:
+    """The lengths of the main claim first."""
+    if quick:
+        return [
+            MAIN | {"length": 8, "ffn": False, "kind": kind, "seeds": 2, "steps": 20} for kind in ("softmax", "h+J")
+        ]
+    rest = {"seeds": SEEDS, "steps": STEPS["brackets"]}
+    main = [
+        MAIN | {"length": length, "ffn": ffn, "kind": kind} | rest
+        for length in LENGTHS
+        for ffn in (False, True)
+        for kind in KINDS
+    ]
+    others = [
+        form | {"length": length, "ffn": True, "kind": kind} | rest
+        for length in (12, 16)
+        for form in OTHERS
+        for kind in KINDS
+    ]
+    return main[: 4 * len(KINDS)] + others + main[4 * len(KINDS) :]
+
+
+def run(length: int, ffn: bool, kind: str, kinds: int, form: str, seeds: int, steps: int) -> dict[str, Any]:
+    """Train one cell and measure it."""
+    task = make("brackets", length, kinds=kinds, form=form)
+    lr, factor = best_setting("brackets", kind, ffn) if steps == STEPS["brackets"] else (3e-3, 1.0)
+    model, curves = train_kind(task, kind, list(range(seeds)), lr, factor, steps=steps, ffn=ffn)
+    test = task.batch(data_generator(TEST_SEED, "test"), TEST_SIZE, "test")
+    distinct = len(torch.cat([test.tokens, test.rows], 1).unique(dim=0))
+    extra = {"lr": lr, "factor": factor, "distinct_test_sequences": distinct}
+    return outcome(model, curves) | extra | by_pair(model, test, kinds)
+
+
+@torch.no_grad()
+def by_pair(model: StackedTransformer, test: Batch, kinds: int) -> dict[str, Any]:
+    """Right answers and questions at each distance and depth of the pair: ``{value: [asked, right of every seed]}``."""
+    tokens, rows = (x.expand(model.num_seeds, *x.shape) for x in (test.tokens, test.rows))
+    pieces = range(0, test.size, 256)
+    answers = torch.cat([model(tokens[:, i : i + 256], rows[:, i : i + 256]).argmax(-1) for i in pieces], 1)
+    right = (answers == test.targets).flatten(1)  # (S, B Q)
+    distance = (test.rows - test.targets).flatten()
+    depth = heights(test.tokens >= kinds).gather(1, test.targets).flatten()
+    return {"by_distance": _tally(distance, right), "by_depth": _tally(depth, right)}
+
+
+def heights(closing: Tensor) -> Tensor:
+    """Brackets open after each position, ``(B, T)``: at an opening bracket, the depth of its pair."""
+    return (1 - 2 * closing.long()).cumsum(1)
+
+
+def _tally(value: Tensor, right: Tensor) -> dict[str, list[Any]]:
+    return {str(v): [int((value == v).sum()), right[:, value == v].sum(1).tolist()] for v in value.unique().tolist()}
+
+
+def main() -> None:
+    given = options(__doc__, "bracket_matching")
+    run_grid("bracket_matching", cells(given.quick), run, given.out, jobs=given.jobs, dask=given.dask)
+
+
+if __name__ == "__main__":
+    main()
