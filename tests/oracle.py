@@ -19,7 +19,7 @@ class Moments(NamedTuple):
 
 
 def brute_force(fields: Tensor, couplings: Tensor, visible: Tensor | None = None, beta: float = 1.0) -> Moments:
-    """Moments of ``exp(-beta E)/Z``: a sum over the configurations of the visible spins, model by model, slow on purpose."""
+    """Moments of ``exp(-beta E)/Z``: a sum over the configurations of the visible spins, one model after the other."""
     h = fields.double()
     n = h.shape[-1]
     batch = h.shape[:-1]
