@@ -4,6 +4,7 @@
     python examples/train_dqa.py --backend exact --length 9             four pairs, exact enumeration
     python examples/train_dqa.py --task brackets --length 8 --steps 600
     torchrun --nproc-per-node 2 examples/train_dqa.py                   two processes share every batch
+    python examples/train_dqa.py --backend ibm_fez --max-qpu-seconds 300     a machine; --dry-run: its price
 
 Ctrl-C stops it and says how to go on. The directory of the run gets summary.json, metrics.jsonl,
 checkpoint.pt, learning_curves.png and couplings.png; its twins write to directories below.
@@ -13,7 +14,7 @@ import sys
 
 import torch
 
-from qboltz.errors import ConvergenceError, SelfTestError
+from qboltz.errors import BudgetError, ConvergenceError, JobError, SelfTestError
 from qboltz.experiments.comparison import Comparison
 from qboltz.experiments.options import make_parser, parse
 from qboltz.experiments.processes import StopSignal, join_processes
@@ -24,7 +25,6 @@ def run(job):
     own = job.train_own()
     quality = job.evaluate(own)
     exact_quality = job.evaluate(own, job.exact) if job.exact else None
-    rmse = job.rmse(own)
     exact_twin = job.evaluate(job.train_exact_twin(own))
     softmax_twin = job.evaluate(job.train_softmax_twin(own))
     job.report(
@@ -34,7 +34,7 @@ def run(job):
         exact_eval_accuracy=exact_quality and exact_quality.accuracy,
         exact_twin_accuracy=exact_twin and exact_twin.accuracy,
         softmax_twin_accuracy=softmax_twin and softmax_twin.accuracy,
-        magnetization_rmse=rmse,
+        magnetization_rmse=job.rmse,
     )
 
 
@@ -48,13 +48,16 @@ def main(argv=None):
         except (ValueError, OSError) as error:
             parser.error(str(error))
         try:
+            if args.dry_run:
+                job.dry_run()
+                return 0
             run(job)
         except KeyboardInterrupt:
             if processes.first:
                 launcher = "python" if processes.count == 1 else f"torchrun --nproc-per-node {processes.count}"
                 say(f"Stopped. Continue with: {launcher} {sys.argv[0]} --resume --out {job.folder}")
             return 130
-        except (ValueError, OSError, ConvergenceError, SelfTestError) as error:
+        except (ValueError, OSError, ConvergenceError, SelfTestError, BudgetError, JobError) as error:
             say(f"error: {error}\nWhat was done up to the last checkpoint is in {job.folder}; --resume continues it.")
             return 1
     return 0

@@ -16,12 +16,64 @@ class BackendNotFoundError(ValueError):
     """A backend name could not be resolved; the message says where it was looked for and names close matches."""
 
 
+class AccountError(BackendNotFoundError):
+    """There is no account for a machine, or it is refused, or it has no such instance; the message says what to do."""
+
+
+class ServiceUnreachableError(BackendNotFoundError):
+    """The service of a machine does not answer; it may do so later."""
+
+
 class ConvergenceError(RuntimeError):
     """An iteration found no solution; the message says for how many rows, how far off, and what to use instead."""
 
 
 class SelfTestError(RuntimeError):
     """A sampler returned wrong physics for a circuit with a known answer: its results must not be used."""
+
+
+class StoreError(OSError):
+    """The store of jobs cannot be read or written; the message says what that means for jobs that may be under way."""
+
+
+class BudgetError(RuntimeError):
+    """The next jobs would go past the limit of QPU seconds; none of them was submitted."""
+
+
+class DryRunError(RuntimeError):
+    """A dry run got to the point where it would have submitted; the message says what."""
+
+
+class JobError(RuntimeError):
+    """Something went wrong with jobs of a machine; the message says what, what is safe, and what to do.
+
+    Attributes:
+        job_ids: the jobs that are affected, empty if none was submitted.
+    """
+
+    def __init__(self, message: str, job_ids: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.job_ids = tuple(job_ids)
+
+
+class SubmissionError(JobError):
+    """The service did not accept a job."""
+
+
+class JobFailedError(JobError):
+    """The service ran a job and reports that it failed."""
+
+
+class JobCancelledError(JobError):
+    """Somebody cancelled a job, or it ran longer than it was allowed to."""
+
+
+class JobPendingError(JobError):
+    """Waiting has ended, the jobs have not: they can be collected later."""
+
+
+class JobResultError(JobError):
+    """A job is done, but what the service returns is not its result."""
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:

@@ -1,31 +1,26 @@
-"""Names and objects that become backends; fake devices with the noise of the used qubits; machines, offline."""
+"""Names and objects that become backends; fake devices with the noise of the used qubits."""
 
 import copy
 import pickle
 
 import numpy as np
 import pytest
-import qiskit_ibm_runtime
 import torch
 from qiskit.primitives import BackendSamplerV2, StatevectorSampler
 from qiskit.providers.basic_provider import BasicSimulator
-from qiskit.providers.exceptions import QiskitBackendNotFoundError
 from qiskit.providers.fake_provider import GenericBackendV2
 from qiskit_aer import AerSimulator
 from qiskit_aer.noise import NoiseModel
 from qiskit_aer.primitives import SamplerV2
-from qiskit_ibm_runtime.accounts import AccountNotFoundError, InvalidAccountError
-from qiskit_ibm_runtime.executor_sampler import Sampler
 from qiskit_ibm_runtime.fake_provider import FakeManilaV2
 
 from qboltz import AnnealingSchedule, AnnealingSolver, IsingModel, annealing_circuit
 from qboltz.backends import Backend, resolve_backend
 from qboltz.backends.aer import AerBackend
-from qboltz.backends.fake import FakeBackend, fake_devices
+from qboltz.backends.fake import FakeBackend, fake_devices, placed
 from qboltz.backends.given import DeviceBackend, SamplerBackend
-from qboltz.backends.ibm import IBMBackend
-from qboltz.backends.program import compile_for
 from qboltz.errors import BackendNotFoundError, TooManySpinsError
+from qboltz.machine.backend import Machine
 from qboltz.sampler import AnnealingCircuitSampler
 
 SCHEDULE = AnnealingSchedule.fitted(2)
@@ -46,8 +41,8 @@ def signs_are_right(backend, shots=400):
     [
         ("aer_simulator", AerBackend, True, False),
         ("fake_torino", FakeBackend, False, False),
-        ("ibm_fez", IBMBackend, False, True),
-        ("least_busy", IBMBackend, False, True),
+        ("ibm_fez", Machine, False, True),
+        ("least_busy", Machine, False, True),
     ],
 )
 def test_names(name, kind, ideal, billed):
@@ -104,7 +99,7 @@ def test_the_cut_noise_is_that_of_the_whole_device():
     """Populations and readout errors under the cut model and under Aer's model of the whole device."""
     device = FakeManilaV2()
     anneal = annealing_circuit(3, SCHEDULE)
-    whole = compile_for(anneal.circuit, device)
+    whole = placed(device, anneal)
     program = FakeBackend(device).program(3, SCHEDULE)
     cut_noise = program.sampler(np.random.SeedSequence(0))._backend.options.noise_model
     whole_noise = NoiseModel.from_backend(device)
@@ -214,69 +209,3 @@ def test_a_new_backend_needs_only_compile():
             return resolve_backend(AnnealingCircuitSampler()).compile(anneal)
 
     assert signs_are_right(Mine("mine"))
-
-
-# ------------------------------------------------------------------------------------- machines, without a network
-
-
-class Service:
-    """Stands in for QiskitRuntimeService with one machine, which runs locally."""
-
-    failure = None
-
-    def __init__(self):
-        if self.failure is not None:
-            raise self.failure
-
-    def backends(self):
-        machine = FakeManilaV2()
-        machine.name = "ibm_manila"
-        return [machine]
-
-    def backend(self, name):
-        if name != "ibm_manila":
-            raise QiskitBackendNotFoundError("No backend matches the criteria.")
-        return self.backends()[0]
-
-    def least_busy(self, min_num_qubits, operational, simulator):
-        if min_num_qubits > 5:
-            raise QiskitBackendNotFoundError("No backend matches the criteria.")
-        return self.backends()[0]
-
-
-@pytest.fixture
-def service(monkeypatch):
-    monkeypatch.setattr(qiskit_ibm_runtime, "QiskitRuntimeService", Service)
-    monkeypatch.setattr(Service, "failure", None)
-    return Service
-
-
-@pytest.mark.parametrize("name", ["ibm_manila", "least_busy"])
-def test_a_machine_is_looked_up_on_first_use_and_runs(service, name):
-    solver = AnnealingSolver(name, SCHEDULE, 200, "plain")
-    assert solver.backend._live is None
-    m = solver.solve(MODEL).magnetization()
-    assert m[0, 0] > 0.3
-    assert m[1, 2] < -0.3
-    assert solver.circuits_run == 2
-    assert isinstance(solver.backend.program(3, SCHEDULE).sampler(np.random.SeedSequence(0)), Sampler)
-    assert pickle.loads(pickle.dumps(solver)).backend._live is None
-
-
-@pytest.mark.parametrize(
-    ("name", "failure", "message"),
-    [
-        (
-            "ibm_fez",
-            AccountNotFoundError("Unable to find account."),
-            "needs an IBM Quantum account, and none was found",
-        ),
-        ("ibm_fez", InvalidAccountError("bad token"), "account was refused, or .*bad token.* Check the network"),
-        ("ibm_manilla", None, "'ibm_manilla' is not among the machines of this .* account, ibm_manila. Did you mean"),
-    ],
-)
-def test_a_machine_that_cannot_be_had(service, monkeypatch, name, failure, message):
-    monkeypatch.setattr(Service, "failure", failure)
-    solver = AnnealingSolver(name, SCHEDULE)
-    with pytest.raises(BackendNotFoundError, match=message):
-        solver.solve(MODEL)

@@ -220,3 +220,174 @@ def test_options_become_the_solver():
     args = parse(make_parser(), ["--task", "brackets"])
     assert args.coupling_init == 0
     assert not {"out", "resume", "overwrite", "threads"} & settings(args).keys()
+
+
+# -- options that mean nothing, and machines --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--backend", "exact", "--shots", "7"], "--shots would have no effect with --backend exact: leave it out"),
+        (
+            ["--backend", "mean_field", "--estimator", "plain"],
+            "--estimator would have no effect with --backend mean_field",
+        ),
+        (["--backend", "gibbs", "--layers", "2", "--polish", "1"], "--layers, --polish would have no effect"),
+        (["--backend", "statevector", "--readout", "raw"], "Only devices report readout errors"),
+        (["--dry-run"], "--dry-run would have no effect with --backend aer_simulator"),
+        (["--backend", "fake_fez", "--mode", "batch", "--lines", "2"], "--mode, --lines would have no effect"),
+        (["--backend", "exact", "--dry-run", "--variant", "h-only"], "Only machines and their snapshots have a price"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_option_without_effect_is_refused(options, message, main, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(options)
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_an_option_without_effect_on_a_variant_is_named(main, tmp_path, capsys):
+    options = ["--variant", "softmax", "--backend", "exact", "--shots", "8", "--coupling-init", "1", "--no-twin"]
+    assert main([*QUICK, *options, "--out", str(tmp_path)]) == 0
+    assert "unused with --variant softmax: --backend, --shots, --coupling-init" in capsys.readouterr().out
+
+
+def test_defaults_depend_on_the_backend():
+    def defaults(backend):
+        args = parse(make_parser(), ["--backend", backend])
+        return args.layers, args.shots, args.estimator, args.eval_size, args.schedule
+
+    assert defaults("aer_simulator") == defaults("exact") == (6, 128, "plain", 512, "fitted")
+    assert defaults("ibm_fez") == defaults("least_busy") == (2, 128, "conditional", 64, "fitted")
+    assert parse(make_parser(), ["--backend", "ibm_fez", "--layers", "3"]).layers == 3
+
+
+def test_options_become_the_machine(tmp_path):
+    given = "--mode batch --dynamical-decoupling XY4 --twirling gates measurements --guard 1 --lines 3 --timeout 5"
+    given += (
+        f" --max-line-error .5 --max-qpu-seconds 9 --instance mine --runtime-sampler legacy --jobs-store {tmp_path}/x"
+    )
+    args = parse(make_parser(), ["--backend", "ibm_fez", "--dry-run", "--readout", "corrected", *given.split()])
+    solver = solver_from(args, process=0, run="abc")
+    options = solver.backend.options
+    assert (options.mode, options.dynamical_decoupling, options.twirling) == ("batch", "XY4", ("gates", "measurements"))
+    assert (options.guard, options.lines, options.max_line_error, options.timeout) == (1, 3, 0.5, 5)
+    assert (options.max_qpu_seconds, options.dry_run, options.sampler) == (9, True, "legacy")
+    assert options.account.instance == "mine"
+    assert options.store == tmp_path / "x"
+    assert solver.backend.run == "abc"
+    assert solver.readout == "reported"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    from loopback import Loopback
+
+    with Loopback(tmp_path_factory.mktemp("service")) as service:
+        yield service
+
+
+@pytest.fixture
+def service(running, monkeypatch, tmp_path):
+    for name, value in running.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("QBOLTZ_JOBS", str(tmp_path / "elsewhere.sqlite"))
+    monkeypatch.setenv("QBOLTZ_CACHE", str(running.directory.parent / "cache"))
+    running.reset()
+    return running
+
+
+MACHINE = ["--backend", "ibm_small", "--length", "3", "--layers", "1", "--shots", "8", "--no-twin"]
+
+
+def test_a_run_on_a_machine_says_its_price_first_and_is_resumed_without_repeating_options(
+    service, main, tmp_path, capsys
+):
+    out, store = tmp_path / "run", tmp_path / "jobs.sqlite"
+    options = ["--max-qpu-seconds", "50", "--jobs-store", str(store), "--out", str(out)]
+    assert main([*QUICK, *MACHINE, *options]) == 0
+    shown = capsys.readouterr().out
+    price, training = shown.index("Price of this run, before anything is submitted"), shown.index("step 1/2")
+    assert price < training
+    assert " training on ibm_small: 4 rows of 3 spins, 1 layers, 8 shots, 2 times" in shown
+    assert " evaluation on ibm_small: 6 rows of 3 spins, 1 layers, 8 shots" in shown
+    assert " in all 6." in shown
+    assert " on the account 600 s are left" in shown
+    assert [job.executions for job in service.jobs.values()] == [32, 32, 48]  # two steps, and ONE evaluation
+    summary = summary_of(out)
+    assert summary["magnetization_rmse"] > 0
+    assert summary["estimator"] == "conditional"
+    assert main(["--resume", "--out", str(out)]) == 0  # same store, same budget: everything is collected from there
+    assert summary_of(out) | {"seconds": 0, "circuits_per_second": 0} == summary | {
+        "seconds": 0,
+        "circuits_per_second": 0,
+    }
+    assert "Price of the rest of this run" in capsys.readouterr().out
+    assert len(service.jobs) == 3
+    assert not (tmp_path / "elsewhere.sqlite").exists()
+
+
+def test_a_session_is_closed_before_the_twins_train(service, main, tmp_path, monkeypatch, capsys):
+    states = []
+
+    def display(label):
+        states.append([session["state"] for session in service.sessions.values()])
+        return make_display(label)
+
+    monkeypatch.setattr("qboltz.experiments.comparison.make_display", display)
+    options = ["--mode", "session", "--session-seconds", "60", "--out", str(tmp_path / "run")]
+    assert main([*QUICK, *MACHINE[:-1], *options]) == 0
+    assert states == [[], ["closed"], ["closed"]]  # own, exact twin, softmax twin
+    assert all(job.session is not None for job in service.jobs.values())
+    assert "a session is billed by the clock" in capsys.readouterr().out
+
+
+def test_a_budget_stops_a_run_and_a_higher_one_continues_it(service, main, tmp_path, capsys):
+    out = tmp_path / "run"
+    options = [*QUICK, *MACHINE, "--max-qpu-seconds", "2.5", "--out", str(out)]
+    assert main(options) == 1
+    shown = capsys.readouterr().out
+    assert "--max-qpu-seconds 2.5 stops it after about 1 of 2 steps" in shown
+    assert "error: run " in shown
+    assert "may use 2.5 QPU seconds" in shown
+    assert 1 <= len(service.jobs) < 3
+    assert main(["--resume", "--out", str(out), "--max-qpu-seconds", "60"]) == 0
+    assert len(service.jobs) == 3, "what was paid for is not paid for again"
+
+
+def test_a_dry_run_prices_and_checks_and_leaves_nothing(service, main, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main([*QUICK, *MACHINE, "--dry-run", "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "in all 6." in shown
+    assert "Compiled and checked; nothing was submitted." in shown
+    assert not service.count("POST /jobs")
+    assert not out.exists()
+    fake = ["--backend", "fake_manila", *MACHINE[2:], "--dry-run", "--out", str(out)]
+    assert main([*QUICK, *fake]) == 0
+    shown = capsys.readouterr().out
+    assert "fake_manila is a snapshot that runs here" in shown
+    assert "dry run: nothing was run" in shown
+    assert not out.exists()
+
+
+def test_the_least_busy_machine_is_named_and_kept(service, main, tmp_path, capsys):
+    options = ["--backend", "least_busy", *MACHINE[2:], "--dry-run", "--out", str(tmp_path / "run")]
+    assert main([*QUICK, *options, "--lines", "1"]) == 0
+    assert "h+J attention by ibm_loopback" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("heads", "causal", "rows"), [(1, False, 6), (2, False, 12), (1, True, 18)])
+def test_every_row_of_a_batch_is_counted(heads, causal, rows):
+    from qboltz.experiments.options import model_from, task_from
+    from qboltz.experiments.pricing import requests
+
+    form = ["--form", "causal"] if causal else []
+    args = parse(make_parser(), ["--task", "brackets", "--length", "6", "--heads", str(heads), *form])
+    task = task_from(args)
+    batch = task.batch(torch.Generator().manual_seed(0), 6)
+    asked = requests(model_from(args, task, "h+J", "exact"), batch, chunk=4)
+    assert sum(count for _, count in asked) == rows == heads * batch.rows.numel()
+    assert [spins for spins, _ in asked] == [6, 6]

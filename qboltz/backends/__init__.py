@@ -13,11 +13,13 @@ from qiskit.providers import BackendV2
 from qboltz.backends.aer import AerBackend
 from qboltz.backends.fake import FakeBackend, fake_devices
 from qboltz.backends.given import DeviceBackend, SamplerBackend, is_instance_of
-from qboltz.backends.ibm import LEAST_BUSY, IBMBackend
 from qboltz.backends.program import Backend, Program, SampleRequest
 from qboltz.errors import BackendNotFoundError
 
 __all__ = ["Backend", "Program", "SampleRequest", "resolve_backend"]
+
+#: The name that stands for the machine with the shortest queue.
+LEAST_BUSY = "least_busy"
 
 
 def resolve_backend(backend: str | BaseSamplerV2 | BackendV2 | Backend) -> Backend:
@@ -43,7 +45,7 @@ def resolve_backend(backend: str | BaseSamplerV2 | BackendV2 | Backend) -> Backe
         if is_instance_of(backend, "qiskit_ibm_runtime.fake_provider.fake_backend", "FakeBackendV2"):
             return FakeBackend(backend)
         if is_instance_of(backend, "qiskit_ibm_runtime", "IBMBackend"):
-            return IBMBackend(backend)
+            return _machine(backend)
         return DeviceBackend(backend)
     raise TypeError(
         "backend must be a name, a BaseSamplerV2 or a BackendV2, "
@@ -55,7 +57,7 @@ def _by_name(name: str) -> Backend:
     if name == "aer_simulator":
         return AerBackend()
     if name == LEAST_BUSY or name.startswith("ibm_"):
-        return IBMBackend(name)
+        return _machine(name)
     devices = fake_devices()
     if name in devices:
         return FakeBackend(name)
@@ -68,3 +70,9 @@ def _by_name(name: str) -> Backend:
         f"qiskit_ibm_runtime.fake_provider, and machines of IBM are called 'ibm_...' or {LEAST_BUSY!r}."
         + (f" Did you mean {' or '.join(map(repr, close))}?" if close else "")
     )
+
+
+def _machine(machine: str | BackendV2) -> Backend:
+    from qboltz.machine.backend import Machine  # it is built on this package
+
+    return Machine(machine)

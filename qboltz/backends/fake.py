@@ -1,32 +1,94 @@
-"""Fake devices: snapshots of real machines, simulated by Aer with the noise of the qubits that are used."""
+"""Fake devices: snapshots of real machines, simulated with the noise of the qubits that are used."""
 
 from __future__ import annotations
 
 from functools import cache, lru_cache
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from qiskit.circuit import QuantumCircuit, QuantumRegister
 from qiskit.providers import BackendV2
 from qiskit.transpiler import Target
 
 from qboltz.backends.aer import aer_sampler, num_cores
-from qboltz.backends.program import Backend, Program, compile_for
+from qboltz.backends.program import Backend, Program, SampleRequest, compile_for, rows_in_memory
+from qboltz.backends.readout import measured_lines, measured_qubits, target_readout
 from qboltz.circuits import AnnealingCircuit, annealing_circuit
+from qboltz.errors import TooManySpinsError
+from qboltz.machine.chip import MAX_NOISY, ChipSampler
+from qboltz.machine.compile import pack
+from qboltz.machine.isa import translate
+from qboltz.machine.lines import any_to_any, find_lines
+from qboltz.machine.network import coupled_pairs, line_anneal
+from qboltz.machine.packing import PackedAnneal
+from qboltz.readout import ReadoutErrors
 from qboltz.schedule import AnnealingSchedule
+from qboltz.seeds import SeedStream, integer_seed
+
+#: Up to so many qubits Aer is fastest with a density matrix, beyond with trajectories.
+MAX_DENSITY_MATRIX = 10
 
 
 class FakeBackend(Backend):
-    """A snapshot of ``qiskit_ibm_runtime.fake_provider``, by its name or as the object."""
+    """A snapshot of ``qiskit_ibm_runtime.fake_provider``, by its name or as the object.
+
+    It samples as the machine would: models are packed on disjoint lines of the chip, the best line first, and every
+    line has its own noise. Where the chip has no line of so many usable qubits, or the density matrix of a line is too
+    large (more than 12 spins), it runs one model at a time through Aer.
+    """
 
     ideal = False
 
     def __init__(self, device: str | BackendV2) -> None:
         super().__init__(device if isinstance(device, str) else device.name)
         self._device = device
+        self._sampler: ChipSampler | None = None
+
+    @property
+    def device(self) -> BackendV2:
+        """The snapshot (reading its files takes a moment the first time)."""
+        return _named_device(self._device) if isinstance(self._device, str) else self._device
 
     def compile(self, anneal: AnnealingCircuit) -> Program:
         if isinstance(self._device, str):
             return _named_program(self._device, anneal.num_spins, anneal.schedule)
         return noisy_program(self._device, anneal)
+
+    def packed(self, request: SampleRequest) -> PackedAnneal | None:
+        """The packed circuit for a request; ``None`` where models run one by one."""
+        if request.num_spins > MAX_NOISY:
+            return None
+        lines = request.num_rows if request.num_rows < self.device.num_qubits // request.num_spins else None
+        pairs = coupled_pairs(request.couplings)
+        try:
+            return pack(self.device, request.num_spins, request.schedule, pairs=pairs, lines=lines)
+        except TooManySpinsError:
+            return None
+
+    def readout(self, request: SampleRequest) -> ReadoutErrors:
+        places = np.empty(request.fields.shape, dtype=np.int64)
+        for rows, part in request.parts(request.max_rows_per_pub or rows_in_memory(request)):  # as ``sample`` does
+            packed = self.packed(part)
+            if packed is None:
+                places[rows] = measured_qubits(placed(self.device, annealing_circuit(part.num_spins, part.schedule)))
+            else:
+                places[rows] = measured_lines(packed, part.num_rows)
+        return target_readout(self.device, places)
+
+    def _run_pub(self, request: SampleRequest) -> NDArray[np.int8]:
+        packed = self.packed(request)
+        if packed is None:
+            return super()._run_pub(request)
+        if self._sampler is None:
+            self._sampler = ChipSampler(self.device)
+        self._sampler.seeds = SeedStream(integer_seed(request.seed))
+        pub = packed.circuit, packed.bindings(request.fields, request.couplings)
+        result = self._sampler.run([pub], shots=request.shots).result()
+        return packed.unpack(result[0].data.spins, request.num_rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_sampler": None}
 
 
 @cache
@@ -62,14 +124,33 @@ def noisy_program(device: BackendV2, anneal: AnnealingCircuit) -> Program:
     from qiskit_aer.noise import NoiseModel
     from qiskit_aer.noise.device import basic_device_gate_errors, basic_device_readout_errors
 
-    circuit, target = cut(compile_for(anneal.circuit, device), device.target)
+    circuit, target = cut(placed(device, anneal), device.target)
     noise = NoiseModel(basis_gates=list(target.operation_names))
     for qubits, error in basic_device_readout_errors(target=target):
         noise.add_readout_error(error, qubits)
     for name, qubits, error in basic_device_gate_errors(target=target):
         noise.add_quantum_error(error, name, qubits)
-    simulator = AerSimulator(noise_model=noise, max_parallel_experiments=num_cores())
+    simulator = AerSimulator(
+        method="density_matrix" if circuit.num_qubits <= MAX_DENSITY_MATRIX else "automatic",
+        noise_model=noise,
+        max_parallel_experiments=num_cores(),
+    )
     return Program(circuit, lambda seed: aer_sampler(simulator, seed))
+
+
+def placed(device: BackendV2, anneal: AnnealingCircuit) -> QuantumCircuit:
+    """The anneal in the gates of the device: the swap network on its best line, or Qiskit's routing if it has none."""
+    target, n = device.target, anneal.num_spins
+    if any_to_any(target) or n == 1:
+        return compile_for(anneal.circuit, device)
+    layers = sum(layer.coupling_angle != 0 for layer in anneal.schedule.layers())
+    lines = find_lines(target, n, num_layers=layers, limit=1)
+    if not lines:
+        return compile_for(anneal.circuit, device)
+    narrow = line_anneal(n, anneal.schedule).circuit
+    wide = QuantumCircuit(QuantumRegister(target.num_qubits, "q"), *narrow.cregs, name=anneal.circuit.name)
+    wide.compose(narrow, qubits=lines[0].qubits, clbits=range(n), inplace=True)
+    return translate(wide, target)
 
 
 def cut(circuit: QuantumCircuit, target: Target) -> tuple[QuantumCircuit, Target]:

@@ -16,6 +16,7 @@ from qiskit.transpiler import generate_preset_pass_manager
 
 from qboltz.circuits import SPIN_REGISTER, AnnealingCircuit, annealing_circuit
 from qboltz.errors import TooManySpinsError
+from qboltz.readout import ReadoutErrors
 from qboltz.schedule import AnnealingSchedule
 from qboltz.spins import num_pairs, spins_from_bytes
 
@@ -137,6 +138,24 @@ class Backend(ABC):
         for rows, part in request.parts(request.max_rows_per_pub or rows_in_memory(request)):
             spins[rows] = self._run_pub(part)
         return spins
+
+    def readout(self, request: SampleRequest) -> ReadoutErrors:
+        """Reported readout errors of the qubits on which the spins of a request are measured, ``(n,)`` or ``(N, n)``.
+
+        Raises:
+            ValueError: the backend reports none.
+        """
+        raise ValueError(
+            f"readout must be ReadoutErrors on {self.label}, which reports none of its own (devices do: fake_*, ibm_*)."
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs to find its results again; nothing for backends that keep none."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where ``state_dict`` was taken."""
+        return
 
     def _run_pub(self, request: SampleRequest) -> NDArray[np.int8]:
         program = self.program(request.num_spins, request.schedule)

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from qboltz.ensemble import Solver
-from qboltz.experiments.evaluation import Evaluation, evaluate, magnetization_rmse, using_solver
+from qboltz.errors import DryRunError
+from qboltz.experiments.applicability import LEAST_BUSY, is_machine
+from qboltz.experiments.checkpoint import load_checkpoint
+from qboltz.experiments.evaluation import Evaluation, evaluate, evaluate_sampler, using_solver
 from qboltz.experiments.figures import save_couplings, save_learning_curves
 from qboltz.experiments.model import OneLayerTransformer
 from qboltz.experiments.optimization import data_generator
-from qboltz.experiments.options import config_from, model_from, settings, solver_from, task_from
+from qboltz.experiments.options import (
+    config_from,
+    machine_from,
+    model_from,
+    save_session,
+    settings,
+    solver_from,
+    task_from,
+)
 from qboltz.experiments.processes import Processes, StopSignal
 from qboltz.experiments.progress import make_display, print_table, say
 from qboltz.experiments.runs import claim, next_folder, write_summary
@@ -48,11 +60,18 @@ class Comparison:
 
     def __init__(self, args: argparse.Namespace, processes: Processes, stop: StopSignal | None = None) -> None:
         self.task, self.config = task_from(args), config_from(args)
-        self.solver = solver_from(args, processes.index)
+        args.length = self.task.length
+        run = processes.gather(uuid.uuid4().hex[:12])[0]
+        self.paid = is_machine(args.backend) and args.variant != "softmax"
+        if self.paid and args.backend == LEAST_BUSY:  # the run stays there, resumed or not
+            found = machine_from(args).runtime(self.task.length).name if processes.first else None
+            args.backend = processes.gather(found)[0]
+        self.solver = solver_from(args, processes.index, run)
         if processes.first:
             args.out = args.out or next_folder(Path("runs"), f"{args.task}-{args.backend}")
-            claim(args.out, resume=args.resume, overwrite=args.overwrite)
-        args.out, args.length = processes.gather(args.out)[0], self.task.length
+            if not args.dry_run:
+                claim(args.out, resume=args.resume, overwrite=args.overwrite)
+        args.out = processes.gather(args.out)[0]
         self.args, self.processes, self.stop = args, processes, stop
         self.folder: Path = args.out
         self.has_spins = args.variant != "softmax"
@@ -60,11 +79,59 @@ class Comparison:
         fits = self.has_spins and self.task.length <= enumeration.max_spins
         self.exact = enumeration if fits else None
         self._test_batch = self.task.batch(data_generator(args.seed, "test"), args.eval_size, "test")
+        self._rmse: float | None = None
         self._curves: dict[str, list[dict[str, Any]]] = {}
         self._rows: list[list[str]] = []
         if processes.first:
             say(f"{self.task}\nchance {self.task.chance:.3f}: {self.task.chance_note}")
             say(f"{args.variant} attention by {self.solver_name}, writing to {self.folder}")
+            if args.unused:
+                say(f"unused with --variant {args.variant}: {', '.join(args.unused)}")
+            if self.paid or args.dry_run:
+                self._say_price()
+            if self.paid and not args.dry_run:
+                save_session(args)
+
+    def _say_price(self) -> None:
+        """What the run will cost; for a dry run that is all, but for a check of the first batch."""
+        from qboltz.experiments.pricing import price_run
+        from qboltz.machine.account import seconds_left
+
+        args, task = self.args, self.task
+        solver: Any = self.solver
+        runtime = solver.backend.runtime(task.length) if self.paid else None
+        device = solver.backend.device if runtime is None else runtime.device
+        model = model_from(args, task, args.variant, "exact")
+        done = load_checkpoint(args.out)["step"] if args.resume else 0
+        left = None if runtime is None else seconds_left(runtime.service)
+        price = price_run(
+            model,
+            task,
+            args,
+            self._test_batch,
+            device,
+            solver.schedule,
+            processes=self.processes.count,
+            done=done,
+            left=left,
+        )
+        for line in price.lines(args, done):
+            say(line)
+        if runtime is None:
+            say(f" {args.backend} is a snapshot that runs here: this is what the machine would charge")
+
+    def dry_run(self) -> None:
+        """Compile and check the first batch as it would be submitted."""
+        if not self.processes.first:
+            return
+        if self.paid:
+            batch = self.task.batch(data_generator(self.args.seed, "train", 0), self.config.batch_size)
+            try:
+                evaluate(model_from(self.args, self.task, self.args.variant, self.solver), batch)
+            except DryRunError as message:
+                say(str(message))
+                return
+        say("dry run: nothing was run")
 
     @property
     def solver_name(self) -> str:
@@ -120,8 +187,14 @@ class Comparison:
         """Quality on the test sequences with the model's own solver or another; ``None`` if there is none."""
         if trained is None or not self.processes.first:
             return None
-        with using_solver(trained.model, solver or trained.model.attention.solver):
-            quality = evaluate(trained.model, self._test_batch)
+        if solver is None and trained.model.attention.solver is self.solver:
+            quality, self._rmse = evaluate_sampler(trained.model, self._test_batch, self.solver, self.exact)
+            if self.paid:  # nothing more is asked of the machine, and an open session is billed while the twins train
+                machine: Any = self.solver
+                machine.backend.close()
+        else:
+            with using_solver(trained.model, solver or trained.model.attention.solver):
+                quality = evaluate(trained.model, self._test_batch)
         with_ = trained.solver_name if solver is None else "exact"
         numbers = [f"{number:.4f}" for number in (quality.loss, quality.perplexity, quality.accuracy)]
         row = [trained.label, trained.solver_name, with_, *numbers]
@@ -129,11 +202,10 @@ class Comparison:
             self._rows.append(row)
         return quality
 
-    def rmse(self, trained: Trained) -> float | None:
-        """Root mean square error of the sampler's magnetizations on the test sequences."""
-        if self.exact is None or not self.processes.first:
-            return None
-        return magnetization_rmse(trained.model, self._test_batch, self.solver, self.exact)
+    @property
+    def rmse(self) -> float | None:
+        """Root mean square error of the magnetizations with which the sampler was evaluated; ``None`` before that."""
+        return self._rmse
 
     def report(self, own: Trained, **measured: Any) -> None:
         """Print the table, draw the figures, write ``summary.json`` with ``measured`` in it."""

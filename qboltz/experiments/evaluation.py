@@ -17,6 +17,9 @@ from qboltz.ising import IsingModel
 from qboltz.solvers.exact import ExactSolver
 from qboltz.tasks.base import IGNORED, Batch
 
+#: Sequences that are evaluated at a time.
+CHUNK = 256
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -39,7 +42,7 @@ def summed_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, batch: Batch, *, chunk: int = 256) -> Evaluation:
+def evaluate(model: nn.Module, batch: Batch, *, chunk: int = CHUNK) -> Evaluation:
     """Loss and accuracy on one batch, ``chunk`` sequences at a time; dropout is off meanwhile."""
     if batch.num_targets == 0:
         raise ValueError(f"batch must have a target to evaluate on, got none in {batch.size} sequences.")
@@ -92,10 +95,23 @@ def magnetization_rmse(model: nn.Module, batch: Batch, solver: Solver, reference
     Raises:
         TooManySpinsError: there are too many spins for the reference, exact enumeration by default.
     """
-    exact = ExactSolver() if reference is None else reference
+    return evaluate_sampler(model, batch, solver, ExactSolver() if reference is None else reference)[1]
+
+
+def evaluate_sampler(
+    model: nn.Module, batch: Batch, solver: Solver, exact: Solver | None
+) -> tuple[Evaluation, float | None]:
+    """Quality with a solver and the ``magnetization_rmse`` of the same samples: where they are paid for, paid once.
+
+    Without ``exact`` there is nothing to compare them with, and the second is ``None``.
+    """
     recorder = _Recorder(solver)
     with using_solver(model, recorder):
-        evaluate(model, batch)
+        quality = evaluate(model, batch)
+    return quality, None if exact is None else _rmse(recorder, exact)
+
+
+def _rmse(recorder: _Recorder, exact: Solver) -> float | None:
     total, count = 0.0, 0
     for ising, m in recorder.answers:
         gap = (m - exact.solve(ising).magnetization()).double().square()

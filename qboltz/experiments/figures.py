@@ -68,3 +68,21 @@ def running_mean(values: NDArray[np.float64], window: int) -> NDArray[np.float64
     start = np.maximum(stop - window, 0)
     mean: NDArray[np.float64] = (sums[stop] - sums[start]) / (stop - start)
     return mean
+
+
+def save_magnetizations(path: Path, exact: Tensor, measured: Mapping[str, tuple[Tensor, Tensor]], name: str) -> None:
+    """Measured magnetizations over the exact ones, a panel for each estimator.
+
+    Args:
+        path: the file.
+        exact: magnetizations.
+        measured: by estimator, magnetizations and standard errors, of the same shape.
+        name: of where they were measured.
+    """
+    figure = Figure(figsize=(4.5 * len(measured), 4.5), layout="constrained")
+    axes = figure.subplots(1, len(measured), sharex=True, sharey=True, squeeze=False)
+    for axis, (estimator, (m, error)) in zip(axes[0], measured.items(), strict=True):
+        axis.axline((0, 0), slope=1, color="gray", linewidth=0.8)
+        axis.errorbar(exact.flatten(), m.flatten(), error.flatten(), fmt=".", elinewidth=0.8, markersize=4)
+        axis.set(title=estimator, xlabel="exact magnetization", ylabel=name)
+    figure.savefig(path, dpi=150)
