@@ -12,18 +12,27 @@ if TYPE_CHECKING:
     from qboltz.adaptive import AdaptiveSchedule as AdaptiveSchedule
     from qboltz.attention import BoltzmannAttention as BoltzmannAttention
     from qboltz.autograd import magnetization as magnetization
+    from qboltz.calibrating import calibrate as calibrate
+    from qboltz.calibration import TemperatureCalibration as TemperatureCalibration
     from qboltz.circuits import AnnealingCircuit as AnnealingCircuit
     from qboltz.circuits import annealing_circuit as annealing_circuit
     from qboltz.ensemble import SampledEnsemble as SampledEnsemble
     from qboltz.ensemble import Solver as Solver
     from qboltz.ensemble import SpinEnsemble as SpinEnsemble
     from qboltz.errors import BackendNotFoundError as BackendNotFoundError
+    from qboltz.errors import BudgetError as BudgetError
     from qboltz.errors import ConvergenceError as ConvergenceError
+    from qboltz.errors import JobError as JobError
     from qboltz.errors import SelfTestError as SelfTestError
     from qboltz.errors import TooManySpinsError as TooManySpinsError
     from qboltz.functional import boltzmann_attention as boltzmann_attention
     from qboltz.ising import IsingModel as IsingModel
+    from qboltz.machine.backend import Machine as Machine
+    from qboltz.machine.options import MachineOptions as MachineOptions
+    from qboltz.machine.store import JobStore as JobStore
     from qboltz.modelset import ModelSet as ModelSet
+    from qboltz.noise_fit import fit_for as fit_for
+    from qboltz.readout import ReadoutErrors as ReadoutErrors
     from qboltz.sampler import AnnealingCircuitSampler as AnnealingCircuitSampler
     from qboltz.schedule import AnnealingSchedule as AnnealingSchedule
     from qboltz.solvers import SOLVERS as SOLVERS
@@ -33,6 +42,8 @@ if TYPE_CHECKING:
     from qboltz.solvers.gibbs import GibbsSolver as GibbsSolver
     from qboltz.solvers.mean_field import MeanFieldSolver as MeanFieldSolver
     from qboltz.solvers.statevector import StatevectorSolver as StatevectorSolver
+    from qboltz.temperature import Temperatures as Temperatures
+    from qboltz.temperature import effective_temperatures as effective_temperatures
 
 _HOME = {
     "BoltzmannAttention": "attention",
@@ -55,6 +66,17 @@ _HOME = {
     "MeanFieldSolver": "solvers.mean_field",
     "SOLVERS": "solvers",
     "make_solver": "solvers",
+    "effective_temperatures": "temperature",
+    "Temperatures": "temperature",
+    "TemperatureCalibration": "calibration",
+    "calibrate": "calibrating",
+    "ReadoutErrors": "readout",
+    "fit_for": "noise_fit",
+    "Machine": "machine.backend",
+    "MachineOptions": "machine.options",
+    "JobStore": "machine.store",
+    "BudgetError": "errors",
+    "JobError": "errors",
     "TooManySpinsError": "errors",
     "BackendNotFoundError": "errors",
     "ConvergenceError": "errors",

@@ -8,11 +8,14 @@ from typing import Any
 import torch
 
 from qboltz.errors import check_integer
-from qboltz.fitting import MAX_FIT_SPINS, fit_schedule
+from qboltz.fitting import fit_schedule
 from qboltz.ising import IsingModel
 from qboltz.modelset import ModelSet
 from qboltz.schedule import AnnealingSchedule
 from qboltz.seeds import SeedStream, integer_seed
+
+#: Largest models that are refitted whole while training; a refit takes a second here, and twice that per spin more.
+MAX_WHOLE_SPINS = 12
 
 
 class FixedSchedule:
@@ -59,8 +62,8 @@ class AdaptiveSchedule:
         block_spins: int = 10,
         seed: int | None = 0,
     ) -> None:
-        if not 2 <= block_spins <= MAX_FIT_SPINS:
-            raise ValueError(f"block_spins must be between 2 and {MAX_FIT_SPINS}, got {block_spins!r}.")
+        if not 2 <= block_spins <= MAX_WHOLE_SPINS:
+            raise ValueError(f"block_spins must be between 2 and {MAX_WHOLE_SPINS}, got {block_spins!r}.")
         self.schedule = start
         self.refit_every = check_integer("refit_every", refit_every)
         self.rows = check_integer("rows", rows)
@@ -92,7 +95,7 @@ class AdaptiveSchedule:
 
     def _block(self, model: IsingModel, seed: int) -> IsingModel:
         n = model.num_spins
-        if n <= MAX_FIT_SPINS:
+        if n <= MAX_WHOLE_SPINS:
             return model
         spins = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[: self.block_spins].sort().values
         spins = spins.to(model.fields.device)

@@ -1,4 +1,4 @@
-"""The command ``qboltz``: schedules from the shell."""
+"""The command ``qboltz``: schedules, backends, prices and jobs from the shell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from qboltz.errors import BudgetError, ConvergenceError, JobError
+from qboltz.jobs_cli import add_jobs_parser
+from qboltz.machines_cli import add_machines_parsers
 from qboltz.schedule import AnnealingSchedule
+from qboltz.schedule_cli import add_backend_verbs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -19,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         arguments.run(arguments)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, BudgetError, ConvergenceError, JobError) as error:
         parser.exit(2, f"qboltz: error: {error}\n")
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
@@ -57,6 +61,10 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--seed", type=int, default=1)
     compare.add_argument("--json", action="store_true", help="print JSON")
     compare.set_defaults(run=_compare)
+    add_backend_verbs(verbs)
+
+    add_machines_parsers(commands)
+    add_jobs_parser(commands)
     return parser
 
 

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from qboltz.errors import unknown_name
 from qboltz.ising import IsingModel
+from qboltz.moments import ConditionalCorrected, Piece, PlainCorrected, Rows
+from qboltz.readout import ReadoutErrors, check_table_spins
 
 Estimator = Literal["conditional", "plain"]
 ESTIMATORS: tuple[Estimator, ...] = ("conditional", "plain")
@@ -80,6 +82,10 @@ class SampledEnsemble(SpinEnsemble):
         weights: ``(G, R, M)``, probabilities of the configurations (they sum to 1); ``None`` for ``M`` equal samples,
             whose covariances are then multiplied by ``M / (M - 1)``.
         estimator: ``"conditional"`` or ``"plain"``.
+        readout: errors with which the spins were read; moments, standard errors and gradients are then those of the
+            spins before they were read. In closed form for ``plain``; over all ``2**n`` configurations, up to 14 spins,
+            for ``conditional``.
+        polish: Gibbs sweeps that the spins have had, for the record; not with ``readout``: swept spins are not as read.
 
     The leading ``G, R`` are those of ``model.groups``.
     """
@@ -93,6 +99,9 @@ class SampledEnsemble(SpinEnsemble):
         spins: Tensor,
         weights: Tensor | None = None,
         estimator: Estimator = "conditional",
+        *,
+        readout: ReadoutErrors | None = None,
+        polish: int = 0,
     ) -> None:
         if estimator not in ESTIMATORS:
             raise ValueError(unknown_name("estimator", estimator, ESTIMATORS))
@@ -107,6 +116,16 @@ class SampledEnsemble(SpinEnsemble):
         self.spins = spins
         self.weights = weights
         self.estimator = estimator
+        self.readout = readout
+        self.polish = polish
+        self._gain_and_offset = None
+        if readout is not None:
+            if polish:
+                raise ValueError(f"polish must be 0 with readout: swept spins are not as they were read, got {polish}.")
+            if estimator == "conditional":
+                check_table_spins(groups.num_spins)
+            shape = groups.num_groups, groups.num_rows, groups.num_spins
+            self._gain_and_offset = readout.for_groups(shape, groups.fields)
 
     @property
     def num_samples(self) -> int:
@@ -117,7 +136,7 @@ class SampledEnsemble(SpinEnsemble):
         groups = self.model.groups
         mean = torch.empty_like(groups.fields)
         for piece in self._pieces():
-            mean[piece.where] = piece.mean(piece.values())
+            mean[piece.where] = piece.magnetization()
         return groups.unfold(mean)
 
     def standard_error(self) -> Tensor:
@@ -130,7 +149,7 @@ class SampledEnsemble(SpinEnsemble):
         error = torch.zeros_like(groups.fields)
         if self.weights is None:
             for piece in self._pieces():
-                error[piece.where] = (piece.values().var(-2, correction=1) / self.num_samples).sqrt()
+                error[piece.where] = piece.standard_error()
         return groups.unfold(error)
 
     def pullback(self, grad: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,74 +167,36 @@ class SampledEnsemble(SpinEnsemble):
         grad_couplings.diagonal(dim1=-2, dim2=-1).zero_()
         return groups.unfold(grad_fields), groups.unfold_couplings(grad_couplings)
 
-    def _pieces(self) -> Iterator[_Piece]:
+    def _pieces(self) -> Iterator[Piece]:
         groups = self.model.groups
-        rows = max(1, self.chunk_elements // (self.num_samples * groups.num_spins))
+        over_table = self.readout is not None and self.estimator == "conditional"
+        samples = 2**groups.num_spins if over_table else self.num_samples
+        rows = max(1, self.chunk_elements // (samples * groups.num_spins))
         whole_groups = max(1, rows // max(1, groups.num_rows))
         for group in range(0, groups.num_groups, whole_groups):
             for row in range(0, groups.num_rows, rows):
-                yield _Piece(self, (slice(group, group + whole_groups), slice(row, row + rows)))
+                yield self._piece((slice(group, group + whole_groups), slice(row, row + rows)))
 
+    def _piece(self, where: tuple[slice, slice]) -> Piece:
+        groups = self.model.groups
+        rows = Rows(
+            where,
+            groups.fields[where],
+            groups.couplings[where[0]],
+            None if groups.visible is None else groups.visible[where],
+            self.spins if self.spins.dim() == 2 else self.spins[where],
+            None if self.weights is None else self.weights[where],
+        )
+        conditional = self.estimator == "conditional"
+        if self._gain_and_offset is None:
+            return Piece(rows, conditional)
+        gain, offset = (values[where] for values in self._gain_and_offset)
+        return ConditionalCorrected(rows, gain, offset) if conditional else PlainCorrected(rows, gain, offset)
 
-class _Piece:
-    """Some rows of some groups: their samples ``(g, r, M, n)`` and what is averaged over them."""
-
-    def __init__(self, ensemble: SampledEnsemble, where: tuple[slice, slice]) -> None:
-        groups = ensemble.model.groups
-        self.where = where
-        self.conditional = ensemble.estimator == "conditional"
-        self.fields = groups.fields[where].unsqueeze(-2)  # (g, r, 1, n)
-        self.couplings = groups.couplings[where[0]]  # (g, n, n)
-        self.visible = None if groups.visible is None else groups.visible[where].unsqueeze(-2)  # (g, r, 1, n)
-        drawn = ensemble.spins if ensemble.spins.dim() == 2 else ensemble.spins[where]
-        self.spins = drawn.to(groups.fields.dtype)  # (M, n) for a table, else (g, r, M, n)
-        if self.visible is not None:
-            self.spins = self.spins * self.visible
-        self.weights = None if ensemble.weights is None else ensemble.weights[where].unsqueeze(-1)  # (g, r, M, 1)
-        samples = ensemble.num_samples
-        self.unbiased = samples / max(samples - 1, 1) if self.weights is None else 1.0
-
-    def values(self) -> Tensor:
-        """Per sample, what is averaged to give the magnetization: ``(g, r, M, n)``, 0 where not visible."""
-        if not self.conditional:
-            return self.spins.expand(*self.fields.shape[:2], -1, -1)
-        means = torch.tanh(self.fields + self._local_fields())
-        return means if self.visible is None else means * self.visible
-
-    def _local_fields(self) -> Tensor:
-        if self.spins.dim() == 2:
-            return (self.spins @ self.couplings).unsqueeze(1)  # (g, 1, M, n)
-        return (self.spins.flatten(1, 2) @ self.couplings).view(self.spins.shape)
-
-    def weighted(self, values: Tensor) -> Tensor:
-        """Values times the weight of their sample: a plain sum over samples is then the average."""
-        return values / values.shape[-2] if self.weights is None else values * self.weights
-
-    def mean(self, values: Tensor) -> Tensor:
-        """Average over samples, ``(g, r, M, k)`` to ``(g, r, k)``."""
-        return values.mean(-2) if self.weights is None else (self.weights.mT @ values).squeeze(-2)
-
-    def centered(self, values: Tensor) -> Tensor:
-        return values - self.mean(values).unsqueeze(-2)
-
-    def covariances(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        """``Cov(f, s_k)`` per row, ``(g, r, n)``, and ``Cov(f, s_k s_l)`` summed over the rows, ``(g, n, n)``."""
-        f = self.spins @ g.unsqueeze(-1)  # (g, r, M, 1)
-        g = g.unsqueeze(-2)  # (g, r, 1, n)
-        if not self.conditional:
-            response = self.weighted(self.centered(f)) * self.unbiased * self.spins  # w (f - <f>) s_k
-            return response.sum(-2), self._pair_sums(response)
-        # In place, since each temporary is as large as all samples. f^(k) - <f^(k)> sums to zero, so the mean of
-        # its product with t is the covariance with t, and one response serves both gradients.
-        t = self.values()
-        response = torch.sub(t, self.spins).mul_(g).add_(f)  # f^(k)
-        response.sub_(self.mean(response).unsqueeze(-2)).mul_(t).mul_(self.unbiased)
-        response.addcmul_(t.square_().neg_().add_(1), g)  # + g_k (1 - t_k^2)
-        response = self.weighted(response)
-        return response.sum(-2), self._pair_sums(response)
-
-    def _pair_sums(self, response: Tensor) -> Tensor:
-        """``sum_{r, M} response_k s_l``: one matrix product over all samples of all rows."""
-        if self.spins.dim() == 2:
-            return response.sum(1).mT @ self.spins
-        return response.flatten(1, 2).mT @ self.spins.flatten(1, 2)
+    def __repr__(self) -> str:
+        groups = self.model.groups
+        return (
+            f"{type(self).__name__}({groups.num_groups * groups.num_rows} models of {groups.num_spins} spins, "
+            f"{self.num_samples} {'samples' if self.weights is None else 'weighted configurations'}, "
+            f"estimator={self.estimator!r}, polish={self.polish}, readout_corrected={self.readout is not None})"
+        )

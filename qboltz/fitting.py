@@ -22,7 +22,7 @@ Objective = Literal["moments", "kl"]
 OBJECTIVES: tuple[Objective, ...] = ("moments", "kl")
 
 #: Largest models that are fitted on: enumerated and simulated in float64 hundreds of times.
-MAX_FIT_SPINS = 12
+MAX_FIT_SPINS = 14
 
 #: Called with (restart, evaluations so far in it, present loss).
 Progress = Callable[[int, int, float], None]
@@ -67,7 +67,7 @@ def fit_schedule(
 
     Args:
         num_layers: ``p``.
-        models: at most 12 spins each.
+        models: at most 14 spins each.
         objective: ``"moments"`` or ``"kl"``.
         restarts: the first starts at ``start`` (default: the calibrated linear schedule), the others at random
             multiples of it (factors ``exp(0.3 N(0, 1))``).
@@ -78,7 +78,7 @@ def fit_schedule(
 
     Raises:
         ValueError: unknown objective, no restart, or ``start`` of another depth.
-        TooManySpinsError: a model of more than 12 spins.
+        TooManySpinsError: a model of more than 14 spins.
     """
     if objective not in OBJECTIVES:
         raise ValueError(unknown_name("objective", objective, OBJECTIVES))

@@ -168,7 +168,7 @@ class AnnealingSchedule:
 
         Args:
             num_layers: ``p``.
-            ensemble: a name in :data:`qboltz.modelset.NAMED`, or a ``ModelSet`` of one's own (at most 12 spins).
+            ensemble: a name in :data:`qboltz.modelset.NAMED`, or a ``ModelSet`` of one's own (at most 14 spins).
             options: ``objective``, ``restarts``, ``seed``, ``start``, ``max_iterations``, ``progress``.
         """
         # Upward on purpose, and only when called: users look for schedules here.

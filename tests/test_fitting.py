@@ -96,8 +96,8 @@ def test_bad_fits_are_refused():
         fit_schedule(2, small(), restarts=0)
     with pytest.raises(ValueError, match="start must have 2 layers, got 3"):
         fit_schedule(2, small(), start=AnnealingSchedule.fitted(3))
-    with pytest.raises(TooManySpinsError, match="at most 12 spins to fit on, got 13"):
-        fit_schedule(2, small(size=13, count=1))
+    with pytest.raises(TooManySpinsError, match="at most 14 spins to fit on, got 15"):
+        fit_schedule(2, small(size=15, count=1))
 
 
 def test_model_sets_are_seeded_and_survive_a_file(tmp_path):

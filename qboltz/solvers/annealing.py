@@ -13,13 +13,16 @@ from qiskit.providers import BackendV2
 from qboltz.adaptive import AdaptiveSchedule, make_schedule
 from qboltz.backends import Backend, SampleRequest, resolve_backend
 from qboltz.backends.self_test import self_test
+from qboltz.calibration import TemperatureCalibration
 from qboltz.circuits import decoupled_rows
 from qboltz.ensemble import ESTIMATORS, Estimator, SampledEnsemble
 from qboltz.errors import check_integer, unknown_name
 from qboltz.gibbs import polish
 from qboltz.ising import IsingModel
+from qboltz.readout import ReadoutErrors
 from qboltz.schedule import AnnealingSchedule
 from qboltz.seeds import SeedStream
+from qboltz.solvers.calibrated import check_calibration
 from qboltz.spins import to_torch
 
 
@@ -50,6 +53,11 @@ class AnnealingSolver:
         num_layers: depth where ``schedule`` does not say it (4).
         refit_every: solves between refits of an adaptive schedule.
         polish: Gibbs sweeps over the measured spins before moments are taken, a classical help.
+        calibration: inverse temperatures of this backend and schedule; fields and couplings are divided by them before
+            the circuits, and only there. See :class:`qboltz.calibration.TemperatureCalibration`.
+        readout: readout errors of the spins, or ``"reported"`` for those that the device reports of the qubits each row
+            is measured on; their effect on the moments is undone. Not with ``polish`` (sweeps leave no trace of them)
+            nor with ``calibration`` (a temperature of measured spins has them in it already).
 
     Attributes:
         seeds: the stream of seeds, one per call of ``solve``.
@@ -78,6 +86,8 @@ class AnnealingSolver:
         num_layers: int | None = None,
         refit_every: int = 50,
         polish: int = 0,
+        calibration: TemperatureCalibration | None = None,
+        readout: ReadoutErrors | Literal["reported"] | None = None,
     ) -> None:
         if estimator not in ESTIMATORS:
             raise ValueError(unknown_name("estimator", estimator, ESTIMATORS))
@@ -92,6 +102,19 @@ class AnnealingSolver:
         self.seeds = SeedStream(self.backend.seed if seed is None else seed)
         self.circuits_run = 0
         self._tested = False
+        if isinstance(readout, str) and readout != "reported":
+            raise ValueError(unknown_name("readout", readout, ["reported"]))
+        if readout is not None and (self.polish or calibration is not None):
+            other = f"polish={self.polish}" if self.polish else "a calibration, which is of spins as they are measured"
+            raise ValueError(f"readout must be left out with {other}: the errors would be undone twice.")
+        self.readout = readout
+        self.calibration = calibration
+        check_calibration(calibration, self.label, self._schedule)
+
+    @property
+    def label(self) -> str:
+        """Name of the backend, for messages and records."""
+        return self.backend.label
 
     @property
     def schedule(self) -> AnnealingSchedule:
@@ -105,9 +128,13 @@ class AnnealingSolver:
             TooManySpinsError: the backend has fewer qubits than the model has spins.
             SelfTestError: the backend fails its test.
             RuntimeError: a result does not have the rows and shots that were asked for.
+            ValueError: the calibration is too old by now, or of another number of spins on a noisy backend.
         """
         groups = model.groups
         self._schedule.for_model(model)
+        # Noise, and with it the temperature, grows with the number of qubits; without, it hardly depends on it.
+        num_spins = None if self.backend.ideal else groups.num_spins
+        check_calibration(self.calibration, self.label, self._schedule, num_spins)
         seed = self.seeds.next()
         polish_seed, pub_seed = seed.spawn(2)
         rows = np.arange(groups.num_groups * groups.num_rows)
@@ -116,15 +143,21 @@ class AnnealingSolver:
         # A row that is not run has no visible spin: what stands there does not count.
         shape = groups.num_groups, groups.num_rows, self.shots, groups.num_spins
         spins = torch.ones(shape, dtype=torch.int8, device=model.fields.device)
+        readout = self.readout
         if len(rows):
-            request = SampleRequest(
-                self.schedule, *decoupled_rows(model, rows), self.shots, pub_seed, self.max_rows_per_pub
-            )
+            h, J = decoupled_rows(model, rows)
+            if self.calibration is not None:
+                h, J = self.calibration.rescaled(h, J)
+            request = SampleRequest(self.schedule, h, J, self.shots, pub_seed, self.max_rows_per_pub)
             drawn = to_torch(self._sample(request), spins)
             spins.flatten(0, 1)[torch.from_numpy(rows).to(spins.device)] = drawn
+            if readout == "reported":
+                readout = self.backend.readout(request).at_rows(rows, spins.shape[0] * spins.shape[1])
+        if readout == "reported":
+            readout = None
         if self.polish:
             spins = polish(model, spins, self.polish, polish_seed)
-        return SampledEnsemble(model, spins, estimator=self.estimator)
+        return SampledEnsemble(model, spins, estimator=self.estimator, readout=readout, polish=self.polish)
 
     def _sample(self, request: SampleRequest) -> NDArray[np.int8]:
         self.backend.program(request.num_spins, request.schedule)  # so that what cannot run is refused untested
@@ -141,6 +174,7 @@ class AnnealingSolver:
             "seeds": self.seeds.state_dict(),
             "circuits_run": self.circuits_run,
             "schedule": self._schedule.state_dict(),
+            "backend": self.backend.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -148,6 +182,7 @@ class AnnealingSolver:
         self.seeds.load_state_dict(state["seeds"])
         self.circuits_run = int(state["circuits_run"])
         self._schedule.load_state_dict(state["schedule"])
+        self.backend.load_state_dict(state.get("backend", {}))  # checkpoints of 0.1.0 have none
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tested": False}
@@ -155,5 +190,6 @@ class AnnealingSolver:
     def __repr__(self) -> str:
         return (
             f"AnnealingSolver({self.backend.label!r}, num_layers={self.schedule.num_layers}, shots={self.shots}, "
-            f"estimator={self.estimator!r}, polish={self.polish})"
+            f"estimator={self.estimator!r}, polish={self.polish}, calibrated={self.calibration is not None}, "
+            f"readout_corrected={self.readout is not None})"
         )

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from qboltz.adaptive import AdaptiveSchedule, make_schedule
+from qboltz.calibration import TemperatureCalibration
 from qboltz.ensemble import ESTIMATORS, Estimator, SampledEnsemble, SpinEnsemble
 from qboltz.errors import TooManySpinsError, check_integer, unknown_name
 from qboltz.gibbs import polish, polish_weights
@@ -16,6 +17,7 @@ from qboltz.ising import IsingModel
 from qboltz.schedule import AnnealingSchedule
 from qboltz.seeds import SeedStream, integer_seed
 from qboltz.simulator import Anneals, draw, populations, probabilities
+from qboltz.solvers.calibrated import check_calibration
 from qboltz.solvers.visible import VisibleEnsemble, VisiblePart, visible_parts
 from qboltz.spins import spin_table
 
@@ -50,13 +52,15 @@ class StatevectorSolver:
         refit_every: solves between refits of an adaptive schedule.
         polish: Gibbs sweeps over the configurations before moments are taken, a classical help; not with
             ``gradient="circuit"``.
+        calibration: inverse temperatures of the schedule, of a calibration of this solver; fields and couplings are
+            divided by them before the circuits, and only there.
 
     Attributes:
         circuits_run: circuits simulated so far, one per model that sees a spin and call.
 
     Raises:
         TypeError: ``schedule`` is not an ``AnnealingSchedule``.
-        ValueError: an argument is out of range.
+        ValueError: an argument is out of range, or the calibration is not of this solver or too old (on ``solve`` too).
         TooManySpinsError: on ``solve``, a model sees more than ``max_spins`` spins.
 
     Source: arXiv:2409.18126 and arXiv:2509.09374.
@@ -74,6 +78,7 @@ class StatevectorSolver:
         num_layers: int | None = None,
         refit_every: int = 50,
         polish: int = 0,
+        calibration: TemperatureCalibration | None = None,
     ) -> None:
         if gradient not in GRADIENTS:
             raise ValueError(unknown_name("gradient", gradient, GRADIENTS))
@@ -89,6 +94,13 @@ class StatevectorSolver:
         self.max_spins = check_integer("max_spins", max_spins)
         self.seeds = SeedStream(seed)
         self.circuits_run = 0
+        self.calibration = calibration
+        check_calibration(calibration, self.label, self._schedule)
+
+    @property
+    def label(self) -> str:
+        """What stands for the backend in calibrations."""
+        return "statevector"
 
     @property
     def schedule(self) -> AnnealingSchedule:
@@ -99,6 +111,7 @@ class StatevectorSolver:
         """The ensemble of the measured spins: all configurations with weights, or ``shots`` drawn ones."""
         parts = visible_parts(model.groups)
         self._check_size(parts)
+        check_calibration(self.calibration, self.label, self._schedule)
         schedule = self._schedule.for_model(model)
         with torch.no_grad():
             if self.shots is None:
@@ -107,7 +120,7 @@ class StatevectorSolver:
                 ensemble = self._drawn(model, parts, schedule, self.shots)
         self.circuits_run += sum(len(part.rows) for part in parts)
         if self.gradient == "circuit":
-            return CircuitEnsemble(ensemble, parts, schedule, self.estimator)
+            return CircuitEnsemble(ensemble, parts, schedule, self.estimator, self.calibration)
         return ensemble
 
     def state_dict(self) -> dict[str, Any]:
@@ -127,7 +140,8 @@ class StatevectorSolver:
     def __repr__(self) -> str:
         return (
             f"StatevectorSolver(num_layers={self.schedule.num_layers}, shots={self.shots}, "
-            f"gradient={self.gradient!r}, estimator={self.estimator!r}, polish={self.polish})"
+            f"gradient={self.gradient!r}, estimator={self.estimator!r}, polish={self.polish}, "
+            f"calibrated={self.calibration is not None})"
         )
 
     def _weighted(self, model: IsingModel, parts: Sequence[VisiblePart], schedule: AnnealingSchedule) -> SpinEnsemble:
@@ -135,11 +149,11 @@ class StatevectorSolver:
         for part in parts:
             restricted = model if part.everything else part.model
             shape = restricted.groups.num_groups, restricted.groups.num_rows, -1
-            weights = probabilities(_anneals(part, schedule)).view(shape)
+            weights = probabilities(_anneals(part, schedule, self.calibration)).view(shape)
             if self.polish:
                 weights = polish_weights(restricted, weights, self.polish)
             table = spin_table(part.num_spins, dtype=weights.dtype, device=weights.device)
-            ensembles.append(SampledEnsemble(restricted, table, weights, self.estimator))
+            ensembles.append(SampledEnsemble(restricted, table, weights, self.estimator, polish=self.polish))
         if len(parts) == 1 and parts[0].everything:
             return ensembles[0]
         return VisibleEnsemble(model, parts, ensembles)
@@ -156,14 +170,14 @@ class StatevectorSolver:
         uniforms = torch.rand(num_rows, shots, dtype=torch.float64, generator=generator).to(device)
         spins = torch.ones(num_rows, shots, groups.num_spins, dtype=torch.int8, device=device)
         for part in parts:
-            for piece, weights in populations(_anneals(part, schedule)):
+            for piece, weights in populations(_anneals(part, schedule, self.calibration)):
                 drawn = spins_of(draw(weights, uniforms[part.rows[piece]]), part.num_spins)
                 part.put_samples(spins, drawn, piece)
         shape = groups.num_groups, groups.num_rows, shots, groups.num_spins
         spins = spins.view(shape)
         if self.polish:
             spins = polish(model, spins, self.polish, seed.spawn(1)[0])
-        return SampledEnsemble(model, spins, estimator=self.estimator)
+        return SampledEnsemble(model, spins, estimator=self.estimator, polish=self.polish)
 
     def _check_size(self, parts: Sequence[VisiblePart]) -> None:
         n = max((part.num_spins for part in parts), default=0)
@@ -179,8 +193,11 @@ class StatevectorSolver:
             )
 
 
-def _anneals(part: VisiblePart, schedule: AnnealingSchedule) -> Anneals:
-    return Anneals.of(part.fields, part.couplings, part.owner, schedule)
+def _anneals(part: VisiblePart, schedule: AnnealingSchedule, calibration: TemperatureCalibration | None) -> Anneals:
+    h, J = part.fields, part.couplings
+    if calibration is not None:
+        h, J = calibration.rescaled(h, J)
+    return Anneals.of(h, J, part.owner, schedule)
 
 
 def spins_of(numbers: Tensor, num_spins: int) -> Tensor:
@@ -200,12 +217,14 @@ class CircuitEnsemble(SpinEnsemble):
         parts: Sequence[VisiblePart],
         schedule: AnnealingSchedule,
         estimator: Estimator,
+        calibration: TemperatureCalibration | None = None,
     ) -> None:
         self.model = measured.model
         self.measured = measured
         self.parts = parts
         self.schedule = schedule
         self.estimator: Estimator = estimator
+        self.calibration = calibration
 
     def magnetization(self) -> Tensor:
         return self.measured.magnetization()
@@ -231,7 +250,7 @@ class CircuitEnsemble(SpinEnsemble):
                 with torch.enable_grad():
                     h = part.fields[rows].detach().requires_grad_()
                     J = part.couplings[owners].detach().requires_grad_()
-                    m = expected_spins(h, J, owner - owner[0], self.schedule, self.estimator)
+                    m = expected_spins(h, J, owner - owner[0], self.schedule, self.estimator, self.calibration)
                     fields[rows], raw = torch.autograd.grad(m, (h, J), upstream[rows])
                 couplings[owners] += 0.5 * (raw + raw.mT)
             couplings.diagonal(dim1=-2, dim2=-1).zero_()
@@ -241,10 +260,16 @@ class CircuitEnsemble(SpinEnsemble):
 
 
 def expected_spins(
-    fields: Tensor, couplings: Tensor, owner: Tensor, schedule: AnnealingSchedule, estimator: Estimator
+    fields: Tensor,
+    couplings: Tensor,
+    owner: Tensor,
+    schedule: AnnealingSchedule,
+    estimator: Estimator,
+    calibration: TemperatureCalibration | None = None,
 ) -> Tensor:
     """Magnetization of the circuits at infinitely many shots, ``(N, k)``, followed by autograd."""
-    weights = probabilities(Anneals.of(fields, couplings, owner, schedule))
+    h, J = (fields, couplings) if calibration is None else calibration.rescaled(fields, couplings)
+    weights = probabilities(Anneals.of(h, J, owner, schedule))
     spins = spin_table(fields.shape[-1], dtype=fields.dtype, device=fields.device)
     if estimator == "plain":
         return weights @ spins
