@@ -9,6 +9,7 @@ is 1 if a file differs from what the records say.
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import statistics
 import sys
@@ -16,7 +17,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import machine_tables
 from records import RESULTS, read
+from scipy.stats import t as student
 
 from qboltz.schedule import fitted_table
 
@@ -162,7 +165,191 @@ def controls() -> str:
     return table(["(sigma_h, sigma_J)", *names.values()], rows)
 
 
+def paired_t(differences: list[float]) -> tuple[float, float]:
+    """Mean and half width of its 95 % interval (Student's t; NaN for one difference)."""
+    count = len(differences)
+    if count < 2:
+        return differences[0], math.nan
+    error = statistics.stdev(differences) / math.sqrt(count)
+    return statistics.mean(differences), float(student.ppf(0.975, count - 1)) * error
+
+
+def t_interval(differences: list[float]) -> str:
+    if not differences:
+        return ""
+    mean, half = paired_t(differences)
+    text = f"{mean:+.3f} ± {half:.3f}"
+    return f"**{text}**" if abs(mean) > half else text
+
+
+Trainings = dict[str, dict[int, dict[str, Any]]]
+
+
+def trainings(start: float) -> Trainings:
+    """Records of the training grid by run and seed; the softmax and h-only runs belong to both starts."""
+    runs: Trainings = defaultdict(dict)
+    for record in read(RESULTS / "sampler_training.jsonl"):
+        if record["start"] == start or record["run"] in ("softmax", "h-only"):
+            runs[record["run"]][record["seed"]] = record
+    return runs
+
+
+def differences(runs: Trainings, name: str, key: str, other: str, other_key: str = "accuracy") -> list[float]:
+    """``key`` of one run minus ``other_key`` of another, over the seeds that both have."""
+    return [
+        record[key] - runs[other][seed][other_key]
+        for seed, record in runs[name].items()
+        if key in record and other_key in runs[other].get(seed, {})
+    ]
+
+
+def mean_of(records: list[dict[str, Any]], key: str, digits: int = 3) -> str:
+    values = [record[key] for record in records if key in record]
+    return f"{statistics.mean(values):.{digits}f}" if values else ""
+
+
+def samplers(start: float) -> str:
+    """Bracket matching trained with every sampler, beside exact enumeration of the same seed."""
+    runs = trainings(start)
+    rows = []
+    for name in sorted(runs, key=list(trainings(1.0)).index):
+        if name == "agreement" or "circuit gradient" in name or "p=1" in name or "p=2" in name:
+            continue
+        records = list(runs[name].values())
+        done = [record for record in records if "failed" not in record]
+        failed = f", {len(records) - len(done)} failed" if len(done) < len(records) else ""
+        own, exact = "", ""
+        if name != "exact":
+            own = t_interval(differences(runs, name, "accuracy", "exact"))
+            exact = t_interval(differences(runs, name, "exact_accuracy", "exact"))
+        rows.append(
+            [
+                name,
+                f"{len(done)}{failed}",
+                mean_of(done, "accuracy"),
+                own,
+                mean_of(done, "exact_accuracy"),
+                exact,
+                mean_of(done, "magnetization_rmse"),
+                drawn_in_training(done),
+                f"{statistics.median(record['seconds'] for record in done):.0f} s" if done else "",
+            ]
+        )
+    head = ["trained with", "seeds", "accuracy, own sampler", "minus exact", "accuracy, exact", "minus exact"]
+    return table([*head, "rms error of m", "drawn in training", "time"], rows)
+
+
+def drawn_in_training(records: list[dict[str, Any]]) -> str:
+    if not records or not records[0]["samples"] + records[0]["circuits"]:
+        return ""
+    record = records[0]
+    kind = "circuits" if record["circuits"] else "models"
+    shots = f" x {record['samples'] // record['models']}" if record["samples"] else ""
+    return f"{record['models']:,} {kind}{shots}"
+
+
+def gradient_training() -> str:
+    """Trained with the covariance rule and with the circuit's own gradient, from couplings of 1."""
+    runs = trainings(1.0)
+    rows = []
+    for name in runs:
+        own = f"{name}, circuit gradient"
+        if own not in runs:
+            continue
+        cells = [mean_of(list(runs[run].values()), "accuracy") for run in (name, own)]
+        exact = [mean_of(list(runs[run].values()), "exact_accuracy") for run in (name, own)]
+        rows.append(
+            [
+                name,
+                *cells,
+                t_interval(differences(runs, own, "accuracy", name)),
+                *exact,
+                t_interval(differences(runs, own, "exact_accuracy", name, "exact_accuracy")),
+            ]
+        )
+    head = ["trained with", "covariance rule", "circuit gradient", "difference"]
+    return table([*head, "evaluated with exact: covariance rule", "circuit gradient", "difference"], rows)
+
+
+def agreement() -> str:
+    """Qiskit Aer beside the batched simulator: samples of the same circuits, and training."""
+    runs = trainings(1.0)
+    records = list(runs["agreement"].values())
+    rows = []
+    for schedule in ("linear", "fitted"):
+        parts = [[record[f"{solver}, {schedule}"] for record in records] for solver in SAMPLED]
+        likelihoods = [", ".join(f"{part['z_log_likelihood']:+.1f}" for part in seeds) for seeds in parts]
+        rows.append([f"{schedule} p=4: z of the log-likelihood of all samples, per seed", *likelihoods, ""])
+        squares = [
+            f"{statistics.mean(part['mean_z2'] for part in seeds):.3f} ± "
+            f"{math.sqrt(sum(part['mean_z2_error'] ** 2 for part in seeds)) / len(seeds):.3f}"
+            if seeds
+            else ""
+            for seeds in parts
+        ]
+        rows.append([f"{schedule} p=4: mean of z^2 of the magnetizations (expected 1)", *squares, ""])
+    for end in ("64 shots, plain", "256 shots, plain", "1024 shots, plain", "256 shots, conditional"):
+        names = f"Aer, fitted p=4, {end}", f"circuits, fitted p=4, {end}"
+        means = [mean_of(list(runs[name].values()), "accuracy") for name in names]
+        rows.append(
+            [f"accuracy after training, fitted p=4, {end}", *means, t_interval(differences(runs, *_pair(names)))]
+        )
+    return table(["", "Aer", "batched simulator", "difference"], rows)
+
+
+def _pair(names: tuple[str, str]) -> tuple[str, str, str]:
+    return names[0], "accuracy", names[1]
+
+
+SAMPLED = ("AnnealingSolver", "StatevectorSolver")
+
+
+def gradient_records() -> list[dict[str, Any]]:
+    return [record for record in read(RESULTS / "gradients.jsonl") if record["num_spins"] == 8]
+
+
+def gradient_bias() -> str:
+    """Relative error (cosine) against the exact Boltzmann gradient, infinite shots."""
+    rows = []
+    for record in gradient_records():
+        for schedule in ("linear", "fitted, broad"):
+            errors = record["schedules"][schedule]
+            cells = [
+                f"{errors[estimator][kind]['relative_error']:.3f} ({errors[estimator][kind]['cosine']:.3f})"
+                for estimator in ("plain", "conditional")
+                for kind in ("covariance", "circuit")
+            ]
+            rows.append([f"({record['sigma_h']}, {record['sigma_J']})", str(record["layers"]), schedule, *cells])
+    kinds = [f"{estimator}: {kind}" for estimator in ("plain", "conditional") for kind in ("covariance", "circuit")]
+    return table(["(sigma_h, sigma_J)", "p", "schedule", *kinds], rows)
+
+
+def gradient_noise() -> str:
+    """Variance relative to the squared exact gradient, broad fitted schedules."""
+    rows = []
+    for record in gradient_records():
+        errors = record["schedules"]["fitted, broad"]
+        cells = [
+            f"{errors[estimator][f'covariance, {shots} shots']['variance']:.4f}"
+            for estimator in ("plain", "conditional")
+            for shots in (64, 256)
+        ]
+        shifts = errors["parameter_shift"]
+        cell = f"({record['sigma_h']}, {record['sigma_J']})"
+        rows.append(
+            [cell, str(record["layers"]), *cells, str(shifts["circuits"]), f"{shifts['variance, 256 shots']:.4f}"]
+        )
+    rules = [f"covariance, {estimator}, {shots}" for estimator in ("plain", "conditional") for shots in (64, 256)]
+    return table(["(sigma_h, sigma_J)", "p", *rules, "shifted circuits", "parameter shifts, 256 each"], rows)
+
+
 TABLES = {
+    "samplers_strong": lambda: samplers(1.0),
+    "samplers_zero": lambda: samplers(0.0),
+    "sampler_agreement": agreement,
+    "gradient_training": gradient_training,
+    "gradient_bias": gradient_bias,
+    "gradient_noise": gradient_noise,
     "fidelity": fidelity,
     "controls": controls,
     "speed": speed,
@@ -170,6 +357,8 @@ TABLES = {
     "recall": recall,
     "step": step,
     "schedules": schedules,
+    "machine_seconds": lambda: table(machine_tables.seconds_head(), machine_tables.seconds_rows()),
+    "machine_noise": lambda: table(machine_tables.noise_head(), machine_tables.noise_rows()),
 }
 
 
