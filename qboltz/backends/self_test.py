@@ -12,11 +12,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from qboltz.backends.program import Backend
-from qboltz.circuits import SPIN_REGISTER, annealing_circuit
+from qboltz.backends.program import Backend, SampleRequest
 from qboltz.errors import SelfTestError
 from qboltz.schedule import AnnealingSchedule
-from qboltz.spins import spins_from_bytes
 
 NUM_SPINS = 3
 SHOTS = 2048
@@ -75,11 +73,8 @@ def _sample(backend: Backend, schedule: AnnealingSchedule) -> NDArray[np.int8]:
     couplings = np.zeros((len(PAIRS), NUM_SPINS, NUM_SPINS))
     first, second = np.array([0, 0, 1]), np.array([1, 2, 2])
     couplings[:, first, second] = couplings[:, second, first] = PAIRS
-    program = backend.program(NUM_SPINS, schedule)
-    bindings = annealing_circuit(NUM_SPINS, schedule).bindings(FIELDS, couplings)
-    sampler = program.sampler(np.random.SeedSequence(2113))  # always the same: a pass on a simulator is repeatable
-    result = sampler.run([(program.circuit, bindings)], shots=SHOTS).result()
-    return spins_from_bytes(result[0].data[SPIN_REGISTER].array, NUM_SPINS)
+    seed = np.random.SeedSequence(2113)  # always the same: a pass on a simulator is repeatable
+    return backend.sample(SampleRequest(schedule, FIELDS, couplings, SHOTS, seed))
 
 
 def _ideal_complaint(spins: NDArray[np.int8], exact: NDArray[np.float64]) -> str:

@@ -160,7 +160,6 @@ class AnnealingSolver:
         return SampledEnsemble(model, spins, estimator=self.estimator, readout=readout, polish=self.polish)
 
     def _sample(self, request: SampleRequest) -> NDArray[np.int8]:
-        self.backend.program(request.num_spins, request.schedule)  # so that what cannot run is refused untested
         if not self._tested and not self.backend.billed:
             self_test(self.backend)
             self._tested = True
