@@ -1,4 +1,4 @@
-"""Tables in README.md and benchmarks/README.md, made from the records.
+"""Tables in README.md, benchmarks/README.md and docs, made from the records.
 
     python benchmarks/report.py [--check]
 
@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import machine_tables
+from fidelity_claims import CLAIMS
+from fidelity_tables import TABLES as FIDELITY
 from records import RESULTS, read
 from scipy.stats import t as student
 
 from qboltz.schedule import fitted_table
 
 ROOT = Path(__file__).parents[1]
-FILES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", ROOT / "docs" / "dqa.md"]
+FILES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", ROOT / "docs" / "dqa.md", ROOT / "docs" / "fidelity.md"]
 BLOCK = re.compile(r"(<!-- results:(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 #: Rows of the short table in the README.
@@ -127,42 +129,6 @@ def schedules() -> str:
             numbers = [f"{errors[name]:.4f}" for name in ("magnetization", "conditional", "covariance", "kl")]
             rows.append([ensemble, depth, *numbers])
     return table(["ensemble", "p", "plain", "conditional", "covariance", "KL (nats)"], rows)
-
-
-def cells() -> list[dict[str, Any]]:
-    return [record for record in read(RESULTS / "dqa_fidelity.jsonl") if record["num_spins"] == 8]
-
-
-def fidelity() -> str:
-    """Errors of schedules at infinite shots: plain / conditional, by depth."""
-    rows = []
-    for record in cells():
-        if record["layers"] in (2, 4, 6, 8):
-            errors = record["errors"]
-            names = ("linear", "fitted, weak", "fitted, middle", "fitted, broad", "adaptive")
-            numbers = [f"{errors[name]['magnetization']:.4f} / {errors[name]['conditional']:.4f}" for name in names]
-            rows.append([f"({record['sigma_h']}, {record['sigma_J']})", str(record["layers"]), *numbers])
-    return table(["(sigma_h, sigma_J)", "p", "linear", "weak", "middle", "broad", "adaptive"], rows)
-
-
-def controls() -> str:
-    """Errors at 256 samples, conditional estimator, and of mean field."""
-    names = {
-        "circuits p=4, conditional, polish 0": "circuits, p = 4",
-        "circuits p=4, conditional, polish 1": "circuits, polished",
-        "random spins, conditional, polish 1": "random spins, polished",
-        "Gibbs, conditional": "Gibbs chains",
-        "mean field, one_step": "one mean-field step",
-        "mean field, naive": "naive mean field",
-        "mean field, tap": "TAP",
-    }
-    rows = []
-    for record in cells():
-        if record["layers"] is None:
-            errors = (record["errors"][name] for name in names)
-            numbers = [f"{error['magnetization']:.4f}" if "magnetization" in error else "failed" for error in errors]
-            rows.append([f"({record['sigma_h']}, {record['sigma_J']})", *numbers])
-    return table(["(sigma_h, sigma_J)", *names.values()], rows)
 
 
 def paired_t(differences: list[float]) -> tuple[float, float]:
@@ -344,14 +310,14 @@ def gradient_noise() -> str:
 
 
 TABLES = {
+    **FIDELITY,
+    **CLAIMS,
     "samplers_strong": lambda: samplers(1.0),
     "samplers_zero": lambda: samplers(0.0),
     "sampler_agreement": agreement,
     "gradient_training": gradient_training,
     "gradient_bias": gradient_bias,
     "gradient_noise": gradient_noise,
-    "fidelity": fidelity,
-    "controls": controls,
     "speed": speed,
     "ladder": ladder,
     "recall": recall,
