@@ -32,11 +32,13 @@ def curve(axis: Axes, found: dict[int, list[float] | None], label: str) -> None:
 
 
 def rivals(axis: Axes, errors: dict[str, Any], quantity: str) -> None:
-    """Horizontal lines: mean field and 256 exact samples."""
+    """After the curves of a panel, horizontal lines: mean field and 256 exact samples."""
     for method, style in (("naive", (0, (1, 1))), ("tap", (0, (5, 1)))):
         found = value(errors, f"mean field, {method}", "", quantity)
         if found is not None:
             axis.axhline(found[0], color="0.45", linewidth=1, linestyle=style, label=MEAN_FIELDS[method])
+    heights = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axis.lines])
+    axis.set(yscale="log", ylim=(0.7 * heights.min(), 1.4 * heights.max()))
     noise = value(errors, "exact samples", "conditional", quantity, "256")
     if noise is not None:
-        axis.axhspan(0, noise[0], color="0.85", zorder=0, label="below the noise of 256 exact samples")
+        axis.axhspan(1e-9, noise[0], color="0.85", zorder=0, label="below the noise of 256 exact samples")

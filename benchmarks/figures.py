@@ -96,7 +96,7 @@ def depth() -> Figure:
             curve(axis, found, label)
         rivals(axis, others, "magnetization")
         title = rf"$\sigma_h$ = {cell[0]}, $\sigma_J$ = {cell[1]}, fitted: {fitted(cell).split(', ')[1]}"
-        axis.set(title=title, yscale="log", xlabel="layers p")
+        axis.set(title=title, xlabel="layers p")
     legend(panels.flat[0], panels.flat[-1])
     for row in panels:
         row[0].set_ylabel("rms error of magnetizations, conditional")
@@ -121,7 +121,7 @@ def trained() -> Figure:
             curve(axis, by_depth, label)
         rivals(axis, recorded_errors(name, None), "attention")
         spins = next(r["num_spins"] for r in records("recorded") if r["name"] == name)
-        axis.set(title=f"{name}, n = {spins}", yscale="log", xlabel="layers p")
+        axis.set(title=f"{name}, n = {spins}", xlabel="layers p")
     legend(panels.flat[0], panels.flat[-1])
     for row in panels:
         row[0].set_ylabel("total variation of the weights")

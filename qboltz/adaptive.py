@@ -14,7 +14,7 @@ from qboltz.modelset import ModelSet
 from qboltz.schedule import AnnealingSchedule
 from qboltz.seeds import SeedStream, integer_seed
 
-#: Largest models that are refitted whole while training; a refit takes a second here, and twice that per spin more.
+#: Largest models that are refitted whole while training: a refit takes seconds here, and twice that per spin more.
 MAX_WHOLE_SPINS = 12
 
 
