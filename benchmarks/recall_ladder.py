@@ -27,6 +27,7 @@ from qboltz.experiments.evaluation import evaluate, magnetization_rmse, using_so
 from qboltz.experiments.model import OneLayerTransformer
 from qboltz.experiments.optimization import TrainingConfig, data_generator
 from qboltz.experiments.training import train
+from qboltz.gibbs import polish
 from qboltz.seeds import SeedStream, integer_seed
 from qboltz.solvers.mean_field import MeanFieldSolver
 from qboltz.tasks.recall import RecallTask
@@ -42,8 +43,9 @@ class DrawnSolver:
     and ``"random"`` tosses coins: what then still learns is the work of the estimator.
     """
 
-    def __init__(self, kind: str, shots: int, estimator: str, seed: int) -> None:
+    def __init__(self, kind: str, shots: int, estimator: str, seed: int, sweeps: int = 0) -> None:
         self.kind, self.shots, self.estimator, self.seeds = kind, shots, estimator, SeedStream(seed)
+        self.sweeps = sweeps
 
     def solve(self, model: IsingModel) -> SampledEnsemble:
         groups = model.groups
@@ -58,6 +60,8 @@ class DrawnSolver:
                 < (1 + mean.unsqueeze(2)) / 2
             )
             spins = (2 * up.to(torch.int8) - 1).to(torch.int8)
+        if self.sweeps:
+            spins = polish(model, spins, self.sweeps, self.seeds.next())
         return SampledEnsemble(model, spins, estimator=self.estimator)
 
 
@@ -74,9 +78,17 @@ class Run:
     pairs: tuple[int, ...] = (2, 3, 4)
 
 
-def statevector(layers: int, shots: int | None = 256, estimator: str = "plain", linear: bool = False) -> Any:
+def statevector(
+    layers: int, shots: int | None = 256, estimator: str = "plain", linear: bool = False, **options: Any
+) -> Any:
     make = AnnealingSchedule.linear if linear else AnnealingSchedule.fitted
-    return lambda seed: StatevectorSolver(make(layers), shots=shots, estimator=estimator, seed=seed)
+    return lambda seed: StatevectorSolver(make(layers), shots=shots, estimator=estimator, seed=seed, **options)
+
+
+def adaptive(layers: int, refit_every: int) -> Any:
+    return lambda seed: StatevectorSolver(
+        "adaptive", shots=256, estimator="plain", seed=seed, num_layers=layers, refit_every=refit_every
+    )
 
 
 def aer(layers: int, shots: int = 256, estimator: str = "plain") -> Any:
@@ -85,8 +97,8 @@ def aer(layers: int, shots: int = 256, estimator: str = "plain") -> Any:
     )
 
 
-def drawn(kind: str, estimator: str) -> Any:
-    return lambda seed: DrawnSolver(kind, 256, estimator, seed)
+def drawn(kind: str, estimator: str, sweeps: int = 0) -> Any:
+    return lambda seed: DrawnSolver(kind, 256, estimator, seed, sweeps)
 
 
 RUNS: dict[str, Run] = {
@@ -115,6 +127,17 @@ RUNS: dict[str, Run] = {
     "circuits, fitted p=4, no q-k norm": Run(statevector(4), qk_norm=False),
     "circuits, fitted p=4, J at 3x rate": Run(statevector(4), coupling_lr_factor=3.0),
     "circuits, fitted p=4, 5x steps": Run(statevector(4), steps_factor=5, pairs=(3, 4)),
+    "circuits, adaptive p=2, refit every 10": Run(adaptive(2, 10), pairs=(4,)),
+    "circuits, adaptive p=2, refit every 50": Run(adaptive(2, 50), pairs=(4,)),
+    "circuits, adaptive p=2, refit every 200": Run(adaptive(2, 200), pairs=(4,)),
+    "circuits, adaptive p=3, refit every 50": Run(adaptive(3, 50), pairs=(4,)),
+    "circuits, fitted p=2, polish 1": Run(statevector(2, polish=1), pairs=(4,)),
+    "random spins, polish 1": Run(drawn("random", "plain", 1), pairs=(4,)),
+    "circuits, fitted p=1, circuit gradient": Run(statevector(1, gradient="circuit"), pairs=(4,)),
+    "circuits, fitted p=2, circuit gradient": Run(statevector(2, gradient="circuit"), pairs=(4,)),
+    "circuits, fitted p=4, J start 1.5, circuit gradient": Run(
+        statevector(4, gradient="circuit"), coupling_init=1.5, pairs=(4,)
+    ),
     "conditional, circuits, fitted p=1": Run(statevector(1, estimator="conditional")),
     "conditional, circuits, fitted p=4": Run(statevector(4, estimator="conditional")),
     "conditional, product states that ignore J": Run(drawn("product", "conditional")),
