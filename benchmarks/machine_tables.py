@@ -1,4 +1,4 @@
-"""Tables of machine_cost.py's records, parts "seconds" and "noise"."""
+"""Tables of the records of machine_cost.py and machine_training.py."""
 
 from __future__ import annotations
 
@@ -114,3 +114,61 @@ def verdict(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     ratios = [score(row) / min(map(score, rows)) for score in (combined, lambda other: other["errors"]["conditional"])]
     holds = "holds" if max(ratios) <= TIES else "**falls short**"
     return f"yes: {ratios[0]:.2f} times the best of all, magnetizations alone {ratios[1]:.3f}; {holds}"
+
+
+def gates_head() -> list[str]:
+    return ["n", "bound", "swap network", "preset level 3", "commuting router"]
+
+
+def gates_rows() -> list[list[str]]:
+    """Two-qubit gates / depth of one layer, ranges over the chips."""
+    found: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    for record in records("gates"):
+        if record["num_layers"] == 1:
+            found.setdefault((record["num_spins"], record["contender"]), []).append(record)
+    rows = []
+    for size in sorted({size for size, _ in found}):
+        bound = found[size, "network"][0]
+        cells = [f"{bound['bound_gates']:.0f} / {bound['bound_depth']:.0f}"]
+        for contender in ("network", "preset", "commuting"):
+            of = found.get((size, contender), [])
+            spans = [span([record[f"two_qubit_{name}"] for record in of]) for name in ("gates", "depth")]
+            cells.append(" / ".join(spans) if of else "")
+        rows.append([str(size), *cells])
+    return rows
+
+
+def span(values: list[int]) -> str:
+    """Least to greatest, or the one value."""
+    return f"{min(values)}" if min(values) == max(values) else f"{min(values)} to {max(values)}"
+
+
+def training_head() -> list[str]:
+    return [
+        "n",
+        "trained on",
+        "accuracy, own sampler",
+        "accuracy, exact",
+        "chance",
+        "rms error of m",
+        "s per step (first)",
+    ]
+
+
+def training_rows() -> list[list[str]]:
+    rows = []
+    for record in read(RESULTS / "machine_training.jsonl"):
+        cell = record["cell"]
+        place = cell["backend"] if record["qubits"] is None else f"`{cell['backend']}`, {record['qubits']} qubits"
+        rows.append(
+            [
+                str(cell["length"]),
+                place,
+                f"{record['accuracy']:.3f}",
+                f"{record['exact_accuracy']:.3f}",
+                f"{record['chance']:.3f}",
+                f"{record['magnetization_rmse']:.3f}",
+                f"{record['step_seconds']:.2f} ({record['first_step_seconds']:.1f})",
+            ]
+        )
+    return rows

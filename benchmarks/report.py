@@ -323,6 +323,8 @@ TABLES = {
     "recall": recall,
     "step": step,
     "schedules": schedules,
+    "machine_gates": lambda: table(machine_tables.gates_head(), machine_tables.gates_rows()),
+    "machine_training": lambda: table(machine_tables.training_head(), machine_tables.training_rows()),
     "machine_seconds": lambda: table(machine_tables.seconds_head(), machine_tables.seconds_rows()),
     "machine_noise": lambda: table(machine_tables.noise_head(), machine_tables.noise_rows()),
 }
