@@ -91,6 +91,7 @@ def test_numbers_show_their_standard_error():
     assert compact(None) == ""
 
 
+@pytest.mark.slow
 def test_a_quick_run_records_every_part_and_is_not_repeated(tmp_path, monkeypatch):
     import dqa_fidelity
     import recorded_models
