@@ -36,6 +36,8 @@ SHORT_LADDER = {
     "exact": "`h+J`, exact enumeration",
     "Aer, fitted p=3": "**`h+J`, Aer circuits, 3 layers, 256 shots**",
     "Aer, fitted p=4": "**`h+J`, Aer circuits, 4 layers, 256 shots**",
+    "circuits, adaptive p=2, refit every 50": "`h+J`, circuits of 2 layers refitted every 50 steps",
+    "circuits, fitted p=2": "`h+J`, circuits of 2 layers, not refitted",
     "circuits, fitted p=1": "`h+J`, circuits of 1 layer, 256 shots",
     "mean field, naive": "`h+J`, naive mean field",
     "mean field, one step": "`h+J`, one mean-field step",
