@@ -1,6 +1,6 @@
 """How far the annealing circuits are from the Boltzmann distribution, beside what a user would run instead.
 
-    python benchmarks/dqa_fidelity.py [--quick] [--parts PART ...] [--sizes N ...] [--out FILE]
+    python benchmarks/dqa_fidelity.py [--quick] [--parts PART ...] [--sizes N ...] [--out FOLDER]
 
 Random models, `h ~ N(0, sigma_h)` and `J ~ N(0, sigma_J)`, of seeds that no schedule was fitted on, and models recorded
 from trained attention (`recorded_models.py`). Errors of magnetizations, attention weights and covariances and the
@@ -22,6 +22,7 @@ Each record is appended at once and not repeated: an interrupted grid goes on wh
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -44,8 +45,9 @@ from fidelity_jobs import (
     refit_jobs,
     schedule_jobs,
 )
+from fidelity_records import FOLDER, place_of
 from recorded_models import MODELS
-from records import append, environment, place, read
+from records import append, environment, read
 
 PARTS = ("schedules", "linear", "controls", "correction", "recorded", "refit", "adaptive", "noise")
 
@@ -92,10 +94,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, help="default: results/, quick: the temporary folder")
     options = parser.parse_args()
-    options.out = place(options.out, "dqa_fidelity", options.quick)
+    folder = options.out or (Path(tempfile.gettempdir()) / "dqa_fidelity" if options.quick else FOLDER)
     torch.set_num_threads(options.threads)
     about = environment()
-    done = [{key: value for key, value in r.items() if key != "errors" and key not in about} for r in read(options.out)]
+    known = [record for path in folder.glob("*.jsonl") for record in read(path)]
+    done = [{key: value for key, value in r.items() if key != "errors" and key not in about} for r in known]
     for part in options.parts:
         grid = jobs(part, options.sizes, options.models)
         if options.quick:
@@ -103,7 +106,7 @@ def main() -> None:
         for key, work in grid:
             head = {"benchmark": "dqa_fidelity", **key}
             if head not in done and key.get("layers") in (options.layers or [key.get("layers")]):
-                append(options.out, {**head, "errors": work(), **environment()})
+                append(place_of(folder, key), {**head, "errors": work(), **environment()})
                 print(" ".join(f"{name}={value}" for name, value in key.items()), flush=True)
 
 

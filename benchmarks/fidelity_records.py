@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from records import RESULTS, read
 
+FOLDER = RESULTS / "dqa_fidelity"
 Cell = tuple[float, float]
 CELLS: list[Cell] = [(0.3, 0.1), (0.5, 0.1), (0.5, 0.3), (1.0, 0.3), (1.0, 0.5)]
 SCHEDULES = ("linear", "fitted, weak", "fitted, middle", "fitted, broad", "adaptive")
@@ -19,8 +21,13 @@ MEAN_FIELDS = {"one_step": "one mean-field step", "naive": "naive mean field", "
 
 @cache
 def records(part: str) -> list[dict[str, Any]]:
-    """The records of one part of the grid."""
-    return [record for record in read(RESULTS / "dqa_fidelity.jsonl") if record["part"] == part]
+    """The records of one part of the grid, smaller models first."""
+    return [record for path in sorted(FOLDER.glob(f"{part}_n*.jsonl")) for record in read(path)]
+
+
+def place_of(folder: Path, key: Mapping[str, Any]) -> Path:
+    """The file of a record: one for each part of the grid and number of spins."""
+    return folder / f"{key['part']}_n{key['num_spins']:02d}.jsonl"
 
 
 def merged(num_spins: int, cell: Cell, layers: int | None) -> dict[str, Any]:

@@ -9,15 +9,17 @@ import statistics
 from collections import defaultdict
 from pathlib import Path
 
+import matplotlib
+from figure_style import LOOKS, STYLES
 from matplotlib.figure import Figure
 from records import RESULTS, read
 
 IMAGE = Path(__file__).parents[1] / "docs" / "images" / "machine_gates.png"
-#: Contender: label, marker, gray, line.
-LOOKS = {
-    "preset": ("Qiskit, preset level 3", "s", "0.6", ":"),
-    "commuting": ("Qiskit's commuting router", "^", "0.35", "--"),
-    "network": ("qboltz, swap network on a line", "o", "0.0", "-"),
+#: Contender: label and look.
+CONTENDERS = {
+    "preset": ("Qiskit, preset level 3", STYLES["linear"]),
+    "commuting": ("Qiskit's commuting router", STYLES["fitted"]),
+    "network": ("qboltz, swap network on a line", STYLES["adaptive"]),
 }
 
 
@@ -37,18 +39,18 @@ def gates() -> Figure:
         ("two-qubit gates of a layer", "two-qubit depth of a layer"),
         strict=True,
     ):
-        for contender, (label, marker, shade, line) in LOOKS.items():
+        for contender, (label, style) in CONTENDERS.items():
             known = [size for size in sizes if (name, contender, size) in found]
             means = [statistics.mean(found[name, contender, size]) for size in known]
-            axis.plot(known, means, marker=marker, color=shade, linestyle=line, label=label)
+            axis.plot(known, means, label=label, **style)
         axis.axhline(1, color="0.8", zorder=0)
         axis.set(
             title=title, xlabel="spins n", ylabel="over 3n(n-1)/2 - (n/2 - 1)" if name == "gates" else "over 3n - 1"
         )
-        axis.grid(color="0.93")
-    figure.axes[0].legend(fontsize=8)
+    figure.axes[0].legend()
     return figure
 
 
 if __name__ == "__main__":
+    matplotlib.rcParams.update(LOOKS)
     gates().savefig(IMAGE, dpi=110, metadata={"Software": None})

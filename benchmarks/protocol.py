@@ -24,7 +24,6 @@ TUNING_WITHOUT_PAIRS = [(lr, 1.0) for lr in (5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 16e-3
 TUNING_WITH_PAIRS = [(lr, factor) for lr in (1e-3, 3e-3, 9e-3) for factor in (1.0, 10.0)]
 TUNING_SEEDS = (1000, 1001, 1002)
 
-WIDTH, BATCH = 32, 64
 STEPS = {"brackets": 2000, "shakespeare": 3000}
 WIDTHS = {"brackets": 32, "shakespeare": 64}
 BATCHES = {"brackets": 64, "shakespeare": 32}

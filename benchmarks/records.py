@@ -26,21 +26,26 @@ def place(given: Path | None, name: str, quick: bool) -> Path:
 
 def environment() -> dict[str, Any]:
     """Versions, commit, cores, load and time: what a record has to say about where it comes from."""
-    git = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parent,
-    )
     return {
         "versions": {name: version(name) for name in PACKAGES},
         "python": platform.python_version(),
-        "commit": git.stdout.strip() if git.returncode == 0 else None,
+        "commit": commit(),
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
         "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
+
+
+def commit() -> str | None:
+    """The commit checked out, with ``-dirty`` if anything but the results differs from it; ``None`` outside of git."""
+
+    def git(*arguments: str) -> str | None:
+        ran = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False, cwd=RESULTS.parent)
+        return ran.stdout.strip() if ran.returncode == 0 else None
+
+    named = git("describe", "--always")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude)results")
+    return f"{named}-dirty" if named and changed else named
 
 
 def read(path: Path) -> list[dict[str, Any]]:

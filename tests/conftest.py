@@ -20,6 +20,25 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, prin
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """A loopback service for the tests of a module."""
+    from loopback import Loopback
+
+    with Loopback(tmp_path_factory.mktemp("service")) as service:
+        yield service
+
+
+@pytest.fixture
+def service(running, monkeypatch, tmp_path):
+    """The service, forgetful, as the account of this process; jobs are stored in ``tmp_path``."""
+    for name, value in running.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("QBOLTZ_JOBS", str(tmp_path / "jobs.sqlite"))
+    running.reset()
+    return running
+
+
 @pytest.fixture(autouse=True)
 def seeds():
     """Every test starts from the same global random state, whatever ran before it."""

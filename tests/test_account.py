@@ -7,7 +7,7 @@ import traceback
 import warnings
 
 import pytest
-from loopback import CRN, TOKEN, Fault, Loopback
+from loopback import CRN, TOKEN, Fault
 from machine_client import machine, request
 
 from qboltz.errors import (
@@ -24,12 +24,6 @@ NOWHERE = "http://127.0.0.1:1"
 OTHER = CRN.replace("us-east", "eu-de").replace("loopback-instance", "european")
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    with Loopback(tmp_path_factory.mktemp("service")) as service:
-        yield service
-
-
 @pytest.fixture
 def home(monkeypatch, tmp_path):
     """An account file that is not the user's; the client fixes its place when it is imported."""
@@ -44,13 +38,9 @@ def home(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def service(running, home, monkeypatch, tmp_path):
-    for name, value in running.environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("QBOLTZ_JOBS", str(tmp_path / "jobs.sqlite"))
-    monkeypatch.setenv("QBOLTZ_CACHE", str(running.directory.parent / "cache"))
-    running.reset()
-    return running
+def service(home, service):
+    """The service, beside an account file that is not the user's."""
+    return service
 
 
 def explanation(kind, name="ibm_loopback", spins=2, account=None):

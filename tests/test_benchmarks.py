@@ -96,7 +96,7 @@ def test_a_quick_run_records_every_part_and_is_not_repeated(tmp_path, monkeypatc
     import dqa_fidelity
     import recorded_models
 
-    models, out = tmp_path / "models", tmp_path / "records.jsonl"
+    models, out = tmp_path / "models", tmp_path / "records"
 
     def run(script, *arguments):
         monkeypatch.setattr(sys, "argv", [script.__name__, *map(str, arguments)])
@@ -105,12 +105,12 @@ def test_a_quick_run_records_every_part_and_is_not_repeated(tmp_path, monkeypatc
     threads = torch.get_num_threads()
     run(recorded_models, "--only", "brackets_t8", "--steps", 2, "--folder", models)
     run(dqa_fidelity, "--quick", "--models", models, "--out", out)
-    lines = out.read_text().splitlines()
-    records = [json.loads(line) for line in lines]
-    parts = [record["part"] for record in records]
-    assert list(dict.fromkeys(parts)) == list(dqa_fidelity.PARTS)
-    value, error = records[0]["errors"]["linear"]["plain"]["magnetization"]["infinite"]
+    files = {path.name: path.read_text() for path in out.iterdir()}
+    records = [json.loads(line) for text in files.values() for line in text.splitlines()]
+    assert {record["part"] for record in records} == set(dqa_fidelity.PARTS)
+    schedules = json.loads(files["schedules_n04.jsonl"].splitlines()[0])
+    value, error = schedules["errors"]["linear"]["plain"]["magnetization"]["infinite"]
     assert 0 < error < value < 1
     run(dqa_fidelity, "--quick", "--models", models, "--out", out)
-    assert out.read_text().splitlines() == lines
+    assert {path.name: path.read_text() for path in out.iterdir()} == files
     torch.set_num_threads(threads)

@@ -52,7 +52,8 @@ def test_a_failing_cell_stops_the_grid_and_loses_nothing(tmp_path):
 @pytest.mark.slow
 def test_a_dask_cluster_of_two_workers_one_of_them_killed(tmp_path):
     """Every cell is recorded once, although a worker dies with cells in its hands."""
-    distributed = pytest.importorskip("distributed")
+    import distributed
+
     out, log = tmp_path / "out.jsonl", tmp_path / "log"
     cells = [{"number": n} for n in range(16)]
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:

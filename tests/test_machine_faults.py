@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from loopback import TOKEN, Fault, Loopback
+from loopback import TOKEN, Fault
 from machine_client import QUICK, chosen, machine, request
 
 import qboltz
@@ -22,22 +22,6 @@ from qboltz.machine.backend import Machine
 from qboltz.machine.limits import ServiceLimits
 from qboltz.machine.patience import NoAnswerError, Patience, fault_of, pauses, redacted, within
 from qboltz.machine.store import JobStore
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    with Loopback(tmp_path_factory.mktemp("service")) as service:
-        yield service
-
-
-@pytest.fixture
-def service(running, monkeypatch, tmp_path):
-    for name, value in running.environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("QBOLTZ_JOBS", str(tmp_path / "jobs.sqlite"))
-    monkeypatch.setenv("QBOLTZ_CACHE", str(running.directory.parent / "cache"))
-    running.reset()
-    return running
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from loopback import CRN, TOKEN, Loopback
+from loopback import CRN, TOKEN
 from machine_client import SCHEDULE, SHOTS, chosen, machine, request
 
 import qboltz
@@ -23,23 +23,6 @@ from qboltz.machine.limits import Chunker, ServiceLimits
 from qboltz.machine.price import Tariff
 from qboltz.machine.records import JobRecord, draw_name, pack_models, pack_spins, unpack_models, unpack_spins
 from qboltz.machine.store import Intent, JobStore
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    with Loopback(tmp_path_factory.mktemp("service")) as service:
-        yield service
-
-
-@pytest.fixture
-def service(running, monkeypatch, tmp_path):
-    for name, value in running.environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("QBOLTZ_JOBS", str(tmp_path / "jobs.sqlite"))
-    monkeypatch.setenv("QBOLTZ_CACHE", str(running.directory.parent / "cache"))
-    running.reset()
-    return running
-
 
 # -- the way of a job -------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import machine_worker
 import pytest
 import torch
-from loopback import TOKEN, Fault, Loopback
+from loopback import TOKEN, Fault
 
 from qboltz.experiments.checkpoint import load_checkpoint
 from qboltz.machine.store import JobStore
@@ -30,12 +30,6 @@ STAGES = {
 }
 #: Requests of the first two stages come once per job, so these suffice to see the principle in every run of the tests.
 QUICK = ["between submitting and learning its id", "after it is stored, before the optimizer's step"]
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    with Loopback(tmp_path_factory.mktemp("service")) as service:
-        yield service
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from loopback import CRN, Loopback
+from loopback import CRN
 from machine_client import machine
 from qiskit.circuit import QuantumCircuit
 from qiskit.providers.fake_provider import GenericBackendV2
@@ -26,32 +26,12 @@ SCHEDULE = AnnealingSchedule.fitted(2)
 PROMISED = {"lines", "circuits", "executions", "two_qubit_gates", "two_qubit_depth", "qpu_seconds"}
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    with Loopback(tmp_path_factory.mktemp("service")) as service:
-        yield service
-
-
-@pytest.fixture(autouse=True)
-def cache(running, monkeypatch, tmp_path):
-    monkeypatch.setenv("QBOLTZ_CACHE", str(running.directory.parent / "cache"))
-    monkeypatch.setenv("QBOLTZ_JOBS", str(tmp_path / "jobs.sqlite"))
-
-
 @pytest.fixture
 def no_account(monkeypatch, tmp_path):
     from qiskit_ibm_runtime.accounts import management
 
     monkeypatch.setattr(management, "_DEFAULT_ACCOUNT_CONFIG_JSON_FILE", str(tmp_path / "none.json"))
     monkeypatch.delenv("QISKIT_IBM_TOKEN", raising=False)
-
-
-@pytest.fixture
-def service(running, monkeypatch):
-    for name, value in running.environment().items():
-        monkeypatch.setenv(name, value)
-    running.reset()
-    return running
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from loopback import Loopback
 from machine_client import machine, request
 
 import qboltz
@@ -16,12 +15,6 @@ from qboltz.readout import ReadoutErrors
 
 SCHEDULE = qboltz.AnnealingSchedule.fitted(1)
 CHIP = "fake_kolkata"
-
-
-@pytest.fixture(autouse=True)
-def cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("QBOLTZ_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("QBOLTZ_JOBS", str(tmp_path / "jobs.sqlite"))
 
 
 @pytest.fixture(scope="module")
@@ -85,22 +78,19 @@ def test_a_solver_corrects_the_rows_that_were_run():
     assert float(ratio) == pytest.approx(1 / gain, rel=0.01)
 
 
-def test_a_machine_reports_both_directions(monkeypatch, tmp_path):
-    with Loopback(tmp_path / "service") as service:
-        for name, value in service.environment().items():
-            monkeypatch.setenv(name, value)
-        user = machine()
-        found = user.readout(request(rows=3))
-        packed = user.compiled(2, request().schedule).packed
-        places = measured_lines(packed, 3)
-        properties = user.runtime().device.properties()
-        for name, errors in (("prob_meas1_prep0", found.p10), ("prob_meas0_prep1", found.p01)):
-            for row, spin in np.ndindex(3, 2):
-                values = properties.qubits[places[row, spin]]
-                assert errors[row, spin] == next(item.value for item in values if item.name == name)
-        assert not torch.equal(found.p10, found.p01)
-        corrected = qboltz.AnnealingSolver(user, request().schedule, shots=64, seed=1, readout="reported")
-        assert corrected.solve(qboltz.IsingModel(torch.ones(3, 2), torch.zeros(2, 2))).readout is not None
+def test_a_machine_reports_both_directions(service):
+    user = machine()
+    found = user.readout(request(rows=3))
+    packed = user.compiled(2, request().schedule).packed
+    places = measured_lines(packed, 3)
+    properties = user.runtime().device.properties()
+    for name, errors in (("prob_meas1_prep0", found.p10), ("prob_meas0_prep1", found.p01)):
+        for row, spin in np.ndindex(3, 2):
+            values = properties.qubits[places[row, spin]]
+            assert errors[row, spin] == next(item.value for item in values if item.name == name)
+    assert not torch.equal(found.p10, found.p01)
+    corrected = qboltz.AnnealingSolver(user, request().schedule, shots=64, seed=1, readout="reported")
+    assert corrected.solve(qboltz.IsingModel(torch.ones(3, 2), torch.zeros(2, 2))).readout is not None
 
 
 def test_what_reports_nothing_says_so():

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from loopback import Loopback
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "submit_ibm.py"
 WORK = ["--spins", "3", "--rows", "4", "--layers", "1", "--shots", "64"]
@@ -22,22 +21,6 @@ def main():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.main
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    with Loopback(tmp_path_factory.mktemp("service")) as service:
-        yield service
-
-
-@pytest.fixture
-def service(running, monkeypatch, tmp_path):
-    for name, value in running.environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("QBOLTZ_JOBS", str(tmp_path / "jobs.sqlite"))
-    monkeypatch.setenv("QBOLTZ_CACHE", str(tmp_path / "cache"))
-    running.reset()
-    return running
 
 
 def shell(*arguments):
@@ -87,7 +70,6 @@ def test_a_batch_is_collected_again_without_the_service(service, main, tmp_path,
 
 
 def test_a_fake_device_runs_at_once(main, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("QBOLTZ_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "batch"
     main(["submit", "--backend", "fake_manila", "--folder", str(folder), *WORK, "--dry-run"])
     assert not folder.exists()

@@ -281,31 +281,13 @@ def test_options_become_the_machine(tmp_path):
     assert solver.readout == "reported"
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    from loopback import Loopback
-
-    with Loopback(tmp_path_factory.mktemp("service")) as service:
-        yield service
-
-
-@pytest.fixture
-def service(running, monkeypatch, tmp_path):
-    for name, value in running.environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("QBOLTZ_JOBS", str(tmp_path / "elsewhere.sqlite"))
-    monkeypatch.setenv("QBOLTZ_CACHE", str(running.directory.parent / "cache"))
-    running.reset()
-    return running
-
-
 MACHINE = ["--backend", "ibm_small", "--length", "3", "--layers", "1", "--shots", "8", "--no-twin"]
 
 
 def test_a_run_on_a_machine_says_its_price_first_and_is_resumed_without_repeating_options(
     service, main, tmp_path, capsys
 ):
-    out, store = tmp_path / "run", tmp_path / "jobs.sqlite"
+    out, store = tmp_path / "run", tmp_path / "asked.sqlite"
     options = ["--max-qpu-seconds", "50", "--jobs-store", str(store), "--out", str(out)]
     assert main([*QUICK, *MACHINE, *options]) == 0
     shown = capsys.readouterr().out
@@ -326,7 +308,7 @@ def test_a_run_on_a_machine_says_its_price_first_and_is_resumed_without_repeatin
     }
     assert "Price of the rest of this run" in capsys.readouterr().out
     assert len(service.jobs) == 3
-    assert not (tmp_path / "elsewhere.sqlite").exists()
+    assert not (tmp_path / "jobs.sqlite").exists()  # the default place
 
 
 def test_a_session_is_closed_before_the_twins_train(service, main, tmp_path, monkeypatch, capsys):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from qiskit.circuit import QuantumCircuit
 from qiskit.providers import BackendV2
 
 from qboltz.circuits import SPIN_REGISTER
+from qboltz.machine.packing import PackedAnneal
 from qboltz.readout import ReadoutErrors
 
 
@@ -80,22 +81,6 @@ def _places(
     return places
 
 
-class Packed(Protocol):
-    """A circuit of several anneals, see ``qboltz.machine.packing``."""
-
-    @property
-    def circuit(self) -> QuantumCircuit:
-        """Compiled, with the register ``spins``."""
-
-    @property
-    def num_spins(self) -> int:
-        """Of every anneal."""
-
-    @property
-    def num_lines(self) -> int:
-        """Anneals."""
-
-
 def measured_qubits(circuit: QuantumCircuit) -> tuple[int, ...]:
     """Which qubit each spin is measured on: the qubit of classical bit ``i`` of the register ``spins`` for spin ``i``.
 
@@ -116,7 +101,7 @@ def measured_qubits(circuit: QuantumCircuit) -> tuple[int, ...]:
     return tuple(place[bit] for bit in register)
 
 
-def measured_lines(packed: Packed, num_rows: int) -> NDArray[np.int64]:
+def measured_lines(packed: PackedAnneal, num_rows: int) -> NDArray[np.int64]:
     """``(rows, n)``: the qubit that each spin of each row of a packed circuit is measured on; row ``r`` has line
     ``r % K``."""
     lines = np.array(measured_qubits(packed.circuit), dtype=np.int64).reshape(packed.num_lines, packed.num_spins)

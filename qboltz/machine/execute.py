@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from qboltz.backends.program import SampleRequest
 from qboltz.errors import JobError, JobResultError
-from qboltz.machine.limits import Chunker, Packed, ServiceLimits
+from qboltz.machine.limits import Chunker, ServiceLimits
 from qboltz.machine.packing import PackedAnneal
 from qboltz.machine.patience import fault_of
 from qboltz.machine.price import Tariff
@@ -75,7 +75,7 @@ class Execution:
     store: JobStore
     runtime: Runtime
     run: str
-    rebuild: Callable[[JobRecord, bytes], Packed]
+    rebuild: Callable[[JobRecord, bytes], PackedAnneal]
     options: dict[str, Any] = field(default_factory=dict)
     limits: ServiceLimits = field(default_factory=ServiceLimits)
     max_seconds: float | None = None
@@ -254,7 +254,7 @@ class Execution:
         self.runtime.forget(job_id)
         return spins
 
-    def _packed(self, job: JobRecord, compiled: Compiled | None) -> Packed:
+    def _packed(self, job: JobRecord, compiled: Compiled | None) -> PackedAnneal:
         if compiled is not None and job.circuit == compiled.digest:
             return compiled.packed
         return self.rebuild(job, self.store.circuit(job))

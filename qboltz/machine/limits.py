@@ -4,40 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
-from qiskit.circuit import QuantumCircuit
-from qiskit.primitives import BindingsArray
 
 from qboltz.backends.program import SampleRequest
+from qboltz.machine.packing import PackedAnneal
 from qboltz.machine.price import Tariff
-
-
-class Packed(Protocol):
-    """A compiled circuit that holds several rows, see ``qboltz.machine.packing``."""
-
-    @property
-    def circuit(self) -> QuantumCircuit:
-        """In the gates of the machine, angles open."""
-
-    @property
-    def num_spins(self) -> int:
-        """Spins of every row."""
-
-    @property
-    def num_lines(self) -> int:
-        """Rows per circuit."""
-
-    def num_circuits(self, rows: int) -> int:
-        """Circuits that hold so many rows."""
-
-    def bindings(self, fields: NDArray[np.float64], couplings: NDArray[np.float64]) -> BindingsArray:
-        """Angles of shape ``(num_circuits,)``."""
-
-    def unpack(self, data: NDArray[np.uint8], rows: int) -> NDArray[np.int8]:
-        """Spins ``(rows, shots, n)``."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +53,7 @@ class Chunker:
         limits: of the service.
     """
 
-    packed: Packed
+    packed: PackedAnneal
     tariff: Tariff
     limits: ServiceLimits
 

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from qboltz.backends.program import SampleRequest
 from qboltz.circuits import SPIN_REGISTER
-from qboltz.machine.limits import Packed
+from qboltz.machine.packing import PackedAnneal
 from qboltz.machine.records import JobRecord
 
 #: Numbers this close are the same question: float32 rounded in another order, on another number of threads.
 RTOL, ATOL = 1e-4, 1e-5
 
 
-def spins_of(result: Any, job: JobRecord, packed: Packed) -> NDArray[np.int8]:
+def spins_of(result: Any, job: JobRecord, packed: PackedAnneal) -> NDArray[np.int8]:
     """Spins ``(rows, shots, n)`` of the one pub of a job's result.
 
     Raises:
