@@ -117,6 +117,8 @@ class StackedTransformer(nn.Module):
 
     def weights(self, queries: Tensor, x: Tensor, rows: Tensor, w: dict[str, Tensor]) -> Tensor:
         """Attention weights ``(S, B, Q, T)``."""
+        if self.kind == "J-only":
+            return self._weights_without_fields(x.shape[2])[torch.arange(self.num_seeds).view(-1, 1, 1), rows]
         q, k = linear(queries, *self._projection(w, 0)), linear(x, *self._projection(w, 1))
         if self.qk_norm:
             scale = w["attention.logit_scale"].exp().view(-1, 1, 1, 1)
@@ -134,8 +136,16 @@ class StackedTransformer(nn.Module):
         elif self.kind in ("softmax+bias", "h+bias"):
             seeds = torch.arange(self.num_seeds).view(-1, 1, 1)
             scores = scores + matrix[seeds, rows]  # type: ignore[index]  # (S, B, Q, T)
-        shared = matrix[:, None] if self.kind in ("h+J", "J-only") else None  # type: ignore[index]  # (S, 1, T, T)
+        shared = matrix[:, None] if self.kind == "h+J" else None  # type: ignore[index]  # (S, 1, T, T)
         return attention_weights(scores, shared, visible, solver=self.solver, variant=KINDS[self.kind])
+
+    def _weights_without_fields(self, length: int) -> Tensor:
+        """Attention weights of every position ``(S, T, T)`` with ``h = 0``: the same in every sequence."""
+        couplings = self.couplings[:, :length, :length]  # type: ignore[index]
+        visible = torch.ones(length, length, dtype=torch.bool).tril() if self.causal else None
+        fields = couplings.new_zeros(self.num_seeds, length if self.causal else 1, length)
+        weights = attention_weights(fields, couplings, visible, solver=self.solver, variant="J-only")
+        return weights.expand(-1, length, -1)
 
     def _projection(self, w: dict[str, Tensor], which: int) -> tuple[Tensor, Tensor]:
         """Weight and bias of the query, key or value projection."""
