@@ -19,9 +19,9 @@ KINDS = ("softmax", "softmax+bias", "softmax+mixing", "h-only", "h+bias", "J-onl
 #: Kinds with a number per pair of positions: half of their budget of tuning goes to its own learning rate.
 WITH_PAIRS = ("softmax+bias", "softmax+mixing", "h+bias", "J-only", "h+J")
 
-#: Four settings (learning rate, factor for the numbers over pairs) for every kind.
-TUNING_WITHOUT_PAIRS = [(lr, 1.0) for lr in (1e-3, 2e-3, 4e-3, 8e-3)]
-TUNING_WITH_PAIRS = [(lr, factor) for lr in (2e-3, 6e-3) for factor in (1.0, 10.0)]
+#: Six settings (learning rate, factor for the numbers over pairs) for every kind.
+TUNING_WITHOUT_PAIRS = [(lr, 1.0) for lr in (1e-3, 2e-3, 4e-3, 8e-3, 16e-3, 32e-3)]
+TUNING_WITH_PAIRS = [(lr, factor) for lr in (2e-3, 6e-3, 18e-3) for factor in (1.0, 10.0)]
 TUNING_SEEDS = (1000, 1001, 1002)
 
 STEPS = {"brackets": 1500, "shakespeare": 2000}
@@ -34,7 +34,7 @@ EVALUATIONS = 20
 
 
 def settings(kind: str) -> list[tuple[float, float]]:
-    """What is tried for a kind: four settings, whichever it is."""
+    """What is tried for a kind: six settings, whichever it is."""
     return TUNING_WITH_PAIRS if kind in WITH_PAIRS else TUNING_WITHOUT_PAIRS
 
 
