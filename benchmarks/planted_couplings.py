@@ -23,7 +23,7 @@ from qboltz.functional import attention_weights
 from qboltz.spins import num_pairs, pair_indices
 
 NUM_SPINS, SIGMA_H, SIGMA_J = 8, 1.0, 0.4
-SIZES = (300, 1000, 3000, 10_000, 30_000)
+SIZES = (300, 3000, 30_000)
 SEEDS = 5
 STEPS, BATCH, LR = 400, 256, 0.03
 
@@ -50,7 +50,7 @@ SOLVERS = {
     "mean field, TAP": lambda seed: MeanFieldSolver("tap"),
 }
 #: Circuits through Aer cost most: one size of data.
-ONLY_AT = {"Aer, fitted p=4, 256 shots, conditional": (10_000,)}
+ONLY_AT = {"Aer, fitted p=4, 256 shots, conditional": (3000,)}
 
 
 def cells(quick: bool) -> list[Cell]:

@@ -37,7 +37,9 @@ class Run:
         made = make(task, TUNED_LENGTH[task], self.data)
         seeds = list(TUNING_SEEDS)
         tasks = [made] * len(seeds)
-        model, curves, _ = train_kind(tasks, kind, seeds, lr, factor, steps=steps, ffn=ffn, test_seed=TUNING_TEST_SEED)
+        model, curves, _ = train_kind(
+            tasks, kind, seeds, lr, factor, steps=steps, ffn=ffn, test_seed=TUNING_TEST_SEED, evaluations=1
+        )
         result = outcome(model, curves)
         return {name: result[name] for name in ("parameters", "loss", "accuracy", "note")}
 

@@ -8,7 +8,7 @@ from qboltz.experiments.model import OneLayerTransformer
 from qboltz.experiments.optimization import TrainingConfig, data_generator
 from qboltz.experiments.side_by_side import batches, evaluate_each, train_side_by_side
 from qboltz.experiments.side_by_side import stacked as stack
-from qboltz.experiments.stacked import KINDS, StackedTransformer, clip_each_
+from qboltz.experiments.stacked import KINDS, RIVALS, StackedTransformer, clip_each_
 from qboltz.tasks.brackets import BracketTask
 
 SEEDS = [3, 8, 5]
@@ -16,7 +16,7 @@ MARKED, CAUSAL = BracketTask(6), BracketTask(6, form="causal")
 
 
 def stacked(task, kind, seeds=SEEDS, **options):
-    options = {"width": 16, "coupling_init": 0.5} | options
+    options = {"width": 16, "coupling_init": 0.0 if kind in RIVALS else 0.5} | options
     return StackedTransformer.for_task(task, kind, seeds, **options)
 
 
@@ -135,3 +135,12 @@ def test_keys_behind_a_row_change_nothing(kind):
 def test_unknown_kinds_are_refused():
     with pytest.raises(ValueError, match="kind must be one of .*got 'softmx'. Did you mean 'softmax'"):
         stacked(MARKED, "softmx")
+
+
+@pytest.mark.parametrize("kind", RIVALS)
+def test_a_rival_starts_where_couplings_would(kind):
+    start = torch.triu(torch.arange(36.0).view(6, 6), 1)
+    start = start + start.mT
+    model = stacked(MARKED, kind, coupling_init=start)
+    assert torch.equal(model.couplings, stacked(MARKED, "h+J", coupling_init=start).couplings)
+    assert torch.equal(model.couplings, start.expand(len(SEEDS), -1, -1))

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from qboltz.ensemble import Solver
 from qboltz.errors import unknown_name
-from qboltz.experiments.model import OneLayerTransformer
+from qboltz.experiments.model import OneLayerTransformer, neighbor_couplings
 from qboltz.functional import Variant, attention_weights
 from qboltz.solvers.exact import ExactSolver
 from qboltz.spins import num_pairs, pair_indices
@@ -36,6 +36,10 @@ KINDS: dict[str, Variant] = {
     "J-only": "J-only",
     "h+J": "h+J",
 }
+#: Smallest norm that a query or key is divided by, as in ``torch.nn.functional.normalize``.
+NORM_FLOOR = 1e-12
+#: Those with a matrix of their own in place of ``J``.
+RIVALS = ("softmax+bias", "softmax+mixing", "h+bias")
 
 
 class StackedTransformer(nn.Module):
@@ -45,12 +49,19 @@ class StackedTransformer(nn.Module):
         models: equal in everything but their weights; one head, no dropout.
         kind: which attention, a key of ``KINDS``; the models must be of its variant.
         solver: who computes magnetizations.
+        pair_init: start of a rival's matrix, ``(T, T)``, symmetric; zero without it.
 
     Raises:
         ValueError: ``kind`` is unknown, or the models do not fit.
     """
 
-    def __init__(self, models: Sequence[OneLayerTransformer], kind: Kind, solver: Solver | None = None) -> None:
+    def __init__(
+        self,
+        models: Sequence[OneLayerTransformer],
+        kind: Kind,
+        solver: Solver | None = None,
+        pair_init: Tensor | None = None,
+    ) -> None:
         super().__init__()
         if kind not in KINDS:
             raise ValueError(unknown_name("kind", kind, KINDS))
@@ -66,19 +77,38 @@ class StackedTransformer(nn.Module):
         self.stack = nn.ParameterList(
             torch.stack([dict(m.named_parameters())[name].detach() for m in models]) for name in self.names
         )
-        #: The rivals' number per pair of positions, ``(S, T (T - 1) / 2)``, zero at the start.
-        has_pairs = kind in ("softmax+bias", "softmax+mixing", "h+bias")
-        self.pairs = nn.Parameter(torch.zeros(self.num_seeds, num_pairs(self.length))) if has_pairs else None
+        #: The rivals' number per pair of positions, ``(S, T (T - 1) / 2)``.
+        self.pairs = None
+        if kind in RIVALS:
+            start = torch.zeros(num_pairs(self.length))
+            if pair_init is not None:
+                first, second = map(torch.from_numpy, pair_indices(self.length))
+                start = pair_init[first, second]
+            self.pairs = nn.Parameter(start.repeat(self.num_seeds, 1))
 
     @classmethod
     def for_task(
-        cls, task: Task, kind: Kind, seeds: Sequence[int], *, solver: Solver | None = None, **options: Any
+        cls,
+        task: Task,
+        kind: Kind,
+        seeds: Sequence[int],
+        *,
+        solver: Solver | None = None,
+        coupling_init: float | Tensor = 0.0,
+        **options: Any,
     ) -> StackedTransformer:
-        """Models for ``task``; those of one seed start with equal weights in all kinds."""
+        """Models for ``task``; those of one seed start with equal weights in all kinds.
+
+        ``coupling_init`` is the start of ``J``, or of a rival's matrix: ``(T, T)``, or a number between neighbors.
+        """
         if kind not in KINDS:
             raise ValueError(unknown_name("kind", kind, KINDS))
-        models = [OneLayerTransformer.for_task(task, seed=seed, variant=KINDS[kind], **options) for seed in seeds]
-        return cls(models, kind, solver)
+        start = coupling_init if isinstance(coupling_init, Tensor) else neighbor_couplings(task.length, coupling_init)
+        models = [
+            OneLayerTransformer.for_task(task, seed=seed, variant=KINDS[kind], coupling_init=start, **options)
+            for seed in seeds
+        ]
+        return cls(models, kind, solver, start)
 
     @property
     def num_parameters(self) -> int:
@@ -100,14 +130,22 @@ class StackedTransformer(nn.Module):
         return dense + dense.mT
 
     def forward(self, tokens: Tensor, rows: Tensor) -> Tensor:
-        """Logits ``(S, B, Q, classes)`` of the rows ``(S, B, Q)`` of tokens ``(S, B, T)``, seed by seed."""
+        """Logits ``(S, B, Q, classes)`` of the rows ``(S, B, Q)`` of tokens ``(S, B, T)``, seed by seed.
+
+        The embeddings ``x`` of all positions are never made. With ``x_j = token_j + position_j``,
+        ``q . (W_k x_j + b_k) = (W_k^T q) . x_j + q . b_k`` and ``sum_j w_j (W_v x_j + b_v) = W_v sum_j w_j x_j + b_v``
+        (the weights sum to 1) need one product per query instead of one per key.
+        """
         w = dict(zip(self.names, self.stack, strict=True))
         seeds = torch.arange(self.num_seeds).view(-1, 1, 1)
-        length = tokens.shape[-1]
-        x = w["token.weight"][seeds, tokens] + w["position"][:, None, :length]  # (S, B, T, D)
-        queries = x.gather(2, rows.unsqueeze(-1).expand(*rows.shape, self.width))  # (S, B, Q, D)
-        weights = self.weights(queries, x, rows, w)  # (S, B, Q, T)
-        heads = weights @ linear(x, *self._projection(w, 2))
+        position = w["position"][:, : tokens.shape[-1]]
+        queries = w["token.weight"][seeds, tokens.gather(2, rows.flatten(2))] + position[seeds, rows]  # (S, B, Q, D)
+        at = tokens.unsqueeze(2).expand(-1, -1, rows.shape[2], -1)  # (S, B, Q, T)
+        weights = self.weights(queries, tokens, rows, w)  # (S, B, Q, T)
+        counts = weights.new_zeros(*rows.shape, w["token.weight"].shape[1]).scatter_add(3, at, weights)
+        attended = product(counts, w["token.weight"]) + product(weights, position)
+        weight, bias = self._projection(w, 2)
+        heads = product(attended, weight.mT) + weights.sum(-1, keepdim=True) * bias[:, None, None]
         y = queries + linear(heads, w["attention.out_proj.weight"], w["attention.out_proj.bias"])
         if self.ffn:
             normed = F.layer_norm(y, (self.width,)) * w["ffn.0.weight"][:, None, None] + w["ffn.0.bias"][:, None, None]
@@ -115,29 +153,43 @@ class StackedTransformer(nn.Module):
             y = y + linear(hidden, w["ffn.3.weight"], w["ffn.3.bias"])
         return linear(y, w["head.weight"], w["head.bias"])
 
-    def weights(self, queries: Tensor, x: Tensor, rows: Tensor, w: dict[str, Tensor]) -> Tensor:
-        """Attention weights ``(S, B, Q, T)``."""
+    def weights(self, queries: Tensor, tokens: Tensor, rows: Tensor, w: dict[str, Tensor]) -> Tensor:
+        """Attention weights ``(S, B, Q, T)`` of the embedded queries ``(S, B, Q, D)``."""
+        length = tokens.shape[2]
         if self.kind == "J-only":
-            return self._weights_without_fields(x.shape[2])[torch.arange(self.num_seeds).view(-1, 1, 1), rows]
-        q, k = linear(queries, *self._projection(w, 0)), linear(x, *self._projection(w, 1))
-        if self.qk_norm:
-            scale = w["attention.logit_scale"].exp().view(-1, 1, 1, 1)
-            scores = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT * scale
-        else:
-            scores = q @ k.mT / math.sqrt(self.width)
-        length = x.shape[2]
+            return self._weights_without_fields(length)[torch.arange(self.num_seeds).view(-1, 1, 1), rows]
+        scores = self._scores(queries, tokens, w)
         visible = None
         if self.causal:
             visible = torch.arange(length) <= rows.unsqueeze(-1)  # (S, B, Q, T)
         matrix = None if self.couplings is None else self.couplings[:, :length, :length]
         if self.kind == "softmax+mixing":
             seen = scores if visible is None else scores * visible
-            scores = scores + seen @ matrix[:, None]  # type: ignore[index]  # a hidden key mixes into nothing
-        elif self.kind in ("softmax+bias", "h+bias"):
+            scores = scores + product(seen, matrix)  # type: ignore[arg-type]  # a hidden key mixes into nothing
+        elif self.kind in RIVALS:
             seeds = torch.arange(self.num_seeds).view(-1, 1, 1)
             scores = scores + matrix[seeds, rows]  # type: ignore[index]  # (S, B, Q, T)
         shared = matrix[:, None] if self.kind == "h+J" else None  # type: ignore[index]  # (S, 1, T, T)
         return attention_weights(scores, shared, visible, solver=self.solver, variant=KINDS[self.kind])
+
+    def _scores(self, queries: Tensor, tokens: Tensor, w: dict[str, Tensor]) -> Tensor:
+        """``(S, B, Q, T)``."""
+        length = tokens.shape[2]
+        table, position = w["token.weight"], w["position"][:, :length]
+        weight, bias = self._projection(w, 1)
+        q = linear(queries, *self._projection(w, 0))
+        folded = product(q, weight)
+        at = tokens.unsqueeze(2).expand(-1, -1, q.shape[2], -1)
+        scores = product(folded, table.mT).gather(3, at) + product(folded, position.mT)
+        scores = scores + product(q, bias.unsqueeze(2))
+        if not self.qk_norm:
+            return scores / math.sqrt(self.width)
+        every = linear(table.unsqueeze(2) + position.unsqueeze(1), weight, bias)  # keys of each token at each position
+        norms = every.norm(dim=-1).clamp_min(NORM_FLOOR)  # (S, V, T)
+        seeds = torch.arange(self.num_seeds).view(-1, 1, 1)
+        of_keys = norms[seeds, tokens, torch.arange(length)]  # (S, B, T)
+        scale = w["attention.logit_scale"].exp().view(-1, 1, 1, 1)
+        return scores * scale / (q.norm(dim=-1, keepdim=True).clamp_min(NORM_FLOOR) * of_keys.unsqueeze(2))
 
     def _weights_without_fields(self, length: int) -> Tensor:
         """Attention weights of every position ``(S, T, T)`` with ``h = 0``: the same in every sequence."""
@@ -170,6 +222,11 @@ class StackedTransformer(nn.Module):
             {"params": matrices, "peak_lr": lr, "weight_decay": weight_decay},
         ]
         return [group for group in groups if group["params"]]
+
+
+def product(x: Tensor, matrix: Tensor) -> Tensor:
+    """``x M`` seed by seed: ``(S, B, R, D)`` and ``(S, D, E)`` to ``(S, B, R, E)``."""
+    return torch.bmm(x.flatten(1, 2), matrix).view(*x.shape[:3], -1)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
