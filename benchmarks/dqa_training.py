@@ -29,7 +29,7 @@ from qboltz.experiments.stacked import KINDS, StackedTransformer
 from qboltz.simulator import annealing_probabilities
 from qboltz.tasks.base import Batch, Split, Task
 
-SEEDS, STEPS, TEST_SIZE = 5, 1000, 1024
+SEEDS, STEPS, TEST_SIZE = 5, 600, 1024
 LAYERS, SHOTS = 4, 256
 REFIT_EVERY = 50
 AGREEMENT_SHOTS, AGREEMENT_MODELS = 1024, 32

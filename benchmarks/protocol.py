@@ -19,9 +19,10 @@ KINDS = ("softmax", "softmax+bias", "softmax+mixing", "h-only", "h+bias", "J-onl
 #: Kinds with a number per pair of positions: half of their budget of tuning goes to its own learning rate.
 WITH_PAIRS = ("softmax+bias", "softmax+mixing", "h+bias", "J-only", "h+J")
 
-#: Six settings (learning rate, factor for the numbers over pairs) for every kind.
+#: Six settings (learning rate, factor for the numbers over pairs) for every kind; text, which costs most, has four.
 TUNING_WITHOUT_PAIRS = [(lr, 1.0) for lr in (1e-3, 2e-3, 4e-3, 8e-3, 16e-3, 32e-3)]
 TUNING_WITH_PAIRS = [(lr, factor) for lr in (2e-3, 6e-3, 18e-3) for factor in (1.0, 10.0)]
+TEXT_WITHOUT_PAIRS, TEXT_WITH_PAIRS = TUNING_WITHOUT_PAIRS[1:5], TUNING_WITH_PAIRS[2:]
 TUNING_SEEDS = (1000, 1001, 1002)
 
 STEPS = {"brackets": 1500, "shakespeare": 1500}
@@ -35,8 +36,10 @@ EVALUATIONS = {"brackets": 20, "shakespeare": 5}
 EVALUATIONS_ELSEWHERE = 15
 
 
-def settings(kind: str) -> list[tuple[float, float]]:
-    """What is tried for a kind: six settings, whichever it is."""
+def settings(task: str, kind: str) -> list[tuple[float, float]]:
+    """What is tried for a kind: as many settings, whichever it is."""
+    if task == "shakespeare":
+        return TEXT_WITH_PAIRS if kind in WITH_PAIRS else TEXT_WITHOUT_PAIRS
     return TUNING_WITH_PAIRS if kind in WITH_PAIRS else TUNING_WITHOUT_PAIRS
 
 
@@ -105,7 +108,7 @@ def best_setting(task: str, kind: str, ffn: bool) -> tuple[float, float]:
         cell = record["cell"]
         if (cell["task"], cell["kind"], cell["ffn"]) == (task, kind, ffn):
             found[cell["lr"], cell["factor"]] = statistics.mean(record["loss"])
-    missing = [setting for setting in settings(kind) if setting not in found]
+    missing = [setting for setting in settings(task, kind) if setting not in found]
     if missing:
         raise LookupError(f"tuning of {kind} on {task} (ffn={ffn}) lacks {missing}: run benchmarks/tuning.py first.")
     return min(found, key=lambda setting: found[setting])

@@ -1,4 +1,4 @@
-"""Learning rates for every kind of attention: six settings each, on seeds and test data that are never reported.
+"""Learning rates for every kind of attention: six settings each (text: four), on seeds and test data that are never reported.
 
     python benchmarks/tuning.py [--quick] [--jobs N] [--dask ADDRESS] [--data FILE] [--out FILE]
 
@@ -23,7 +23,7 @@ def cells(quick: bool) -> list[Cell]:
         {"task": task, "ffn": ffn, "kind": kind, "lr": lr, "factor": factor, "steps": STEPS[task]}
         for task, ffn in CASES
         for kind in KINDS
-        for lr, factor in settings(kind)
+        for lr, factor in settings(task, kind)
     ]
 
 
