@@ -14,6 +14,7 @@ from evidence import (
     Record,
     accuracies,
     brackets,
+    by_distance,
     find,
     one,
     percent_gap,
@@ -165,6 +166,19 @@ def ablation() -> str:
     return markdown(head, rows)
 
 
+def structure() -> str:
+    """Mean learned coupling at each distance, with the interval over seeds."""
+    found = {
+        "text, T = 12": text(12, "h+J"),
+        "text, T = 16": text(16, "h+J"),
+        **{f"brackets, T = {length}": brackets(False)(length, "h+J") for length in (12, 16)},
+    }
+    columns = {name: by_distance(record) for name, record in found.items() if record is not None}
+    distances = sorted({d for column in columns.values() for d in column})
+    rows = [[str(d), *(shown(column.get(d), 3, sign=True) for column in columns.values())] for d in distances]
+    return markdown(["distance", *columns], rows)
+
+
 def planted() -> str:
     """Correlation of learned with planted couplings, and share of equal signs, against the size of the data."""
     rows = []
@@ -292,6 +306,7 @@ EVIDENCE: dict[str, Callable[[], str]] = {
     "bracket_distance": lambda: bracket_pairs("by_distance"),
     "bracket_depth": lambda: bracket_pairs("by_depth"),
     "ablation": ablation,
+    "structure": structure,
     "planted": planted,
     "recall_pairs": recall_pairs,
     "recall_starts": recall_starts,

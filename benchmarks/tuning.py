@@ -1,4 +1,4 @@
-"""Learning rates for every kind of attention: six settings each (text: four), on seeds and test data that are never reported.
+"""Learning rates for every kind of attention: as many settings each, on seeds and test data that are never reported.
 
     python benchmarks/tuning.py [--quick] [--jobs N] [--dask ADDRESS] [--data FILE] [--out FILE]
 
