@@ -17,7 +17,9 @@ from grid import Cell, options, run_grid
 from protocol import make
 from started import STARTED, combinations, quick_cells, reported, train_cell, tuning_cells
 
-PAIRS = (4, 6, 2, 8, 3, 5, 7, 9)
+#: All kinds at even numbers of pairs; at odd ones those that are to be told apart.
+PAIRS, ODD_PAIRS = (4, 6, 2, 8), (9, 7, 5, 3)
+AT_ODD = (("softmax", 0.0), ("softmax+mixing", 0.0), ("softmax+mixing", 1.0), ("h+J", 1.0))
 TUNED_AT: Cell = {"pairs": 4}
 START = 1.0
 STARTS = (0.25, 0.5, 0.75, 1.5, 2.0)
@@ -25,14 +27,13 @@ STARTS = (0.25, 0.5, 0.75, 1.5, 2.0)
 
 def cells(path: Path) -> list[Cell]:
     """What is reported, at the rates that tuning chose."""
-    main = [
-        reported({"pairs": pairs}, kind, start, path, TUNED_AT)
-        for pairs in PAIRS
-        for kind, start in combinations(START)
-    ]
+    every = [({"pairs": pairs}, *one) for pairs in PAIRS for one in combinations(START)]
+    odd = [({"pairs": pairs}, *one) for pairs in ODD_PAIRS for one in AT_ODD]
+    main = [reported(at, kind, start, path, TUNED_AT) for at, kind, start in every + odd]
     starts = [reported({"pairs": 4}, kind, start, path, TUNED_AT) for start in STARTS for kind in STARTED]
     deeper = [reported({"pairs": pairs}, "softmax", 0.0, path, TUNED_AT, ffn=True) for pairs in (4, 6)]
-    return main[: len(combinations(START))] + starts + deeper + main[len(combinations(START)) :]
+    first = len(combinations(START))
+    return main[:first] + starts + deeper + main[first:]
 
 
 def run(pairs: int, **cell: Any) -> dict[str, Any]:
