@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import Protocol
@@ -48,6 +47,10 @@ class CalibratedSolver(Protocol):
         """The anneal."""
         ...
 
+    def qubits(self, model: IsingModel) -> tuple[int, ...] | None:
+        """Physical qubits that models are measured on."""
+        ...
+
     def solve(self, model: IsingModel) -> SpinEnsemble:
         """Measured spins."""
         ...
@@ -59,7 +62,6 @@ def calibrate(
     *,
     rounds: int = 2,
     confidence: float = 0.95,
-    qubits: Sequence[int] | None = None,
     max_age_hours: float = MAX_AGE_HOURS,
 ) -> TemperatureCalibration:
     """Measure the inverse temperatures of a solver, divide them out, measure again, and check the result.
@@ -76,7 +78,6 @@ def calibrate(
             have none, and a few of them can spoil the estimate of all.
         rounds: measurements that are divided out; one more checks the result.
         confidence: level of the intervals.
-        qubits: physical qubits of the spins, for the record.
         max_age_hours: validity.
 
     Raises:
@@ -124,7 +125,7 @@ def calibrate(
         rows=models.num_models,
         shots=solver.shots,
         rounds=rounds,
-        qubits=None if qubits is None else tuple(qubits),
+        qubits=solver.qubits(model),
         max_age_hours=max_age_hours,
         version=version("qboltz"),
     )

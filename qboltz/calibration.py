@@ -48,7 +48,7 @@ class TemperatureCalibration:
         rows: how many.
         shots: samples of each and of each round; ``None`` for infinitely many, simulated.
         rounds: measurements that went into it.
-        qubits: physical qubits of the spins, where known.
+        qubits: physical qubits that were measured; ``None`` on a simulator.
         max_age_hours: it is refused when older.
         version: of qboltz.
     """

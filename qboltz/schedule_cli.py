@@ -74,6 +74,8 @@ def _calibrate(arguments: argparse.Namespace) -> None:
         return
     print(f"{calibration.backend}, {calibration.schedule.num_layers} layers, {calibration.num_spins} spins, ", end="")
     print(f"{calibration.rows} models of {calibration.shots} shots, {calibration.time}")
+    if calibration.qubits is not None:
+        print(f"on qubits {' '.join(map(str, calibration.qubits))}")
     print("          without     divide by   interval                with it")
     for index, name in enumerate(("fields", "couplings")):
         low, high = getattr(calibration, f"{name}_interval")

@@ -23,9 +23,11 @@ from qboltz import (
     SampledEnsemble,
     StatevectorSolver,
 )
-from qboltz.backends import resolve_backend
+from qboltz.backends import SampleRequest, resolve_backend
+from qboltz.backends.fake import FakeBackend
 from qboltz.calibrating import calibrate
 from qboltz.calibration import TemperatureCalibration
+from qboltz.circuits import decoupled_rows
 from qboltz.cli import main
 from qboltz.errors import ConvergenceError
 from qboltz.fidelity import BoltzmannTarget
@@ -476,3 +478,20 @@ def test_the_command_names_what_is_wrong(arguments, words, capsys):
         main(["schedule", "calibrate", *arguments])
     assert stop.value.code == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_calibration_names_the_qubits_that_were_measured(tmp_path):
+    solver = AnnealingSolver("fake_manila", AnnealingSchedule.fitted(2), shots=256, estimator="plain", seed=0)
+    models = ModelSet.named("weak", sizes=(3,), count=12, seed=0)
+    calibration = calibrate(solver, models)
+    (model,) = models.batches
+    h, J = decoupled_rows(IsingModel(model.fields, model.couplings), np.arange(12))
+    request = SampleRequest(solver.schedule, h, J, 256, np.random.SeedSequence(0))
+    packed = FakeBackend("fake_manila").packed(request)
+    (bits,) = packed.circuit.cregs
+    assert len(bits) == len(calibration.qubits) == 3  # one line of three on a chip of five
+    measured = [step.qubits[0] for step in packed.circuit.data if step.operation.name == "measure"]
+    assert sorted(packed.circuit.find_bit(qubit).index for qubit in measured) == list(calibration.qubits)
+    calibration.save(tmp_path / "calibration.json")
+    assert TemperatureCalibration.load(tmp_path / "calibration.json").qubits == calibration.qubits
+    assert StatevectorSolver(AnnealingSchedule.fitted(2)).qubits(IsingModel(model.fields, model.couplings)) is None

@@ -66,7 +66,7 @@ class FakeBackend(Backend):
         except TooManySpinsError:
             return None
 
-    def readout(self, request: SampleRequest) -> ReadoutErrors:
+    def places(self, request: SampleRequest) -> NDArray[np.int64]:
         places = np.empty(request.fields.shape, dtype=np.int64)
         for rows, part in request.parts(request.max_rows_per_pub or rows_in_memory(request)):  # as ``sample`` does
             packed = self.packed(part)
@@ -74,7 +74,10 @@ class FakeBackend(Backend):
                 places[rows] = measured_qubits(placed(self.device, annealing_circuit(part.num_spins, part.schedule)))
             else:
                 places[rows] = measured_lines(packed, part.num_rows)
-        return target_readout(self.device, places)
+        return places
+
+    def readout(self, request: SampleRequest) -> ReadoutErrors:
+        return target_readout(self.device, self.places(request))
 
     def _run_pub(self, request: SampleRequest) -> NDArray[np.int8]:
         packed = self.packed(request)

@@ -139,6 +139,10 @@ class Backend(ABC):
             spins[rows] = self._run_pub(part)
         return spins
 
+    def places(self, request: SampleRequest) -> NDArray[np.int64] | None:
+        """Physical qubits on which the spins of a request are measured, ``(N, n)``; ``None`` on a simulator."""
+        return None
+
     def readout(self, request: SampleRequest) -> ReadoutErrors:
         """Reported readout errors of the qubits on which the spins of a request are measured, ``(n,)`` or ``(N, n)``.
 

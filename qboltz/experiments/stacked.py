@@ -82,8 +82,8 @@ class StackedTransformer(nn.Module):
         if kind in RIVALS:
             start = torch.zeros(num_pairs(self.length))
             if pair_init is not None:
-                first, second = map(torch.from_numpy, pair_indices(self.length))
-                start = pair_init[first, second]
+                j, k = map(torch.from_numpy, pair_indices(self.length))
+                start = pair_init[j, k]
             self.pairs = nn.Parameter(start.repeat(self.num_seeds, 1))
 
     @classmethod
@@ -226,7 +226,8 @@ class StackedTransformer(nn.Module):
 
 def product(x: Tensor, matrix: Tensor) -> Tensor:
     """``x M`` seed by seed: ``(S, B, R, D)`` and ``(S, D, E)`` to ``(S, B, R, E)``."""
-    return torch.bmm(x.flatten(1, 2), matrix).view(*x.shape[:3], -1)
+    result: Tensor = torch.bmm(x.flatten(1, 2), matrix).view(*x.shape[:3], -1)
+    return result
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

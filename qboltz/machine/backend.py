@@ -138,11 +138,14 @@ class Machine(Backend):
                 raise _pending(jobs, runtime.name)
         return execution.collect(request, compiled)
 
-    def readout(self, request: SampleRequest) -> ReadoutErrors:
-        """From the calibration that was in force when the machine was looked up; every line has its own."""
-        device = self.runtime(request.num_spins).device
+    def places(self, request: SampleRequest) -> NDArray[np.int64]:
+        """Every line has its own."""
         packed = self.compiled(request.num_spins, request.schedule, _pairs(request)).packed
-        return reported_readout(device, measured_lines(packed, request.num_rows))
+        return measured_lines(packed, request.num_rows)
+
+    def readout(self, request: SampleRequest) -> ReadoutErrors:
+        """From the calibration that was in force when the machine was looked up."""
+        return reported_readout(self.runtime(request.num_spins).device, self.places(request))
 
     def close(self) -> None:
         """Close an open session; it would be billed until it times out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -158,6 +159,13 @@ class AnnealingSolver:
         if self.polish:
             spins = polish(model, spins, self.polish, polish_seed)
         return SampledEnsemble(model, spins, estimator=self.estimator, readout=readout, polish=self.polish)
+
+    def qubits(self, model: IsingModel) -> tuple[int, ...] | None:
+        """The physical qubits that these models are measured on, ascending; ``None`` on a simulator."""
+        h, J = decoupled_rows(model, np.arange(math.prod(model.groups.fields.shape[:2])))
+        request = SampleRequest(self.schedule, h, J, self.shots, np.random.SeedSequence(0), self.max_rows_per_pub)
+        places = self.backend.places(request)
+        return None if places is None else tuple(np.unique(places).tolist())
 
     def _sample(self, request: SampleRequest) -> NDArray[np.int8]:
         if not self._tested and not self.backend.billed:

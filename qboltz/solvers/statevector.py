@@ -107,6 +107,10 @@ class StatevectorSolver:
         """The present angles."""
         return self._schedule.schedule
 
+    def qubits(self, model: IsingModel) -> None:
+        """No physical ones."""
+        return
+
     def solve(self, model: IsingModel) -> SpinEnsemble:
         """The ensemble of the measured spins: all configurations with weights, or ``shots`` drawn ones."""
         parts = visible_parts(model.groups)
