@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 import dqa_training
+import exploration
 import planted_couplings
 from evidence import (
     BRACKET_LENGTHS,
@@ -297,6 +298,20 @@ def correlation(first: Sequence[float], second: Sequence[float]) -> float:
     return statistics.correlation(first, second)
 
 
+def explored() -> str:
+    """Exploratory runs: accuracy of each kind under each variation, and couplings minus softmax, paired."""
+    rows = []
+    for name in exploration.VARIATIONS:
+        found = {record["cell"]["kind"]: record for record in find("exploration", variation=name)}
+        base = find("exploration", variation="as in the protocol", kind="softmax")
+        cells = [interval(accuracies(found[kind])).text(1) if kind in found else "" for kind in exploration.COMPARED]
+        other = found.get("softmax") or (base[0] if base else None)
+        gap = "" if other is None or "h+J" not in found else shown(point_gap(found["h+J"], other), 1, sign=True)
+        rows.append([name, *cells, gap])
+    head = ["changed", *(f"`{kind}`" for kind in exploration.COMPARED), "`h+J` minus `softmax`"]
+    return markdown(head, rows)
+
+
 EVIDENCE: dict[str, Callable[[], str]] = {
     "text_scaling": text_scaling,
     "bracket_scaling": lambda: bracket_scaling(False),
@@ -312,4 +327,5 @@ EVIDENCE: dict[str, Callable[[], str]] = {
     "recall_starts": recall_starts,
     "joint": joint,
     "dqa_training": dqa,
+    "explored": explored,
 }

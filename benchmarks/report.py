@@ -17,7 +17,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import claims
 import machine_tables
+from evidence_tables import EVIDENCE
 from fidelity_claims import CLAIMS
 from fidelity_tables import TABLES as FIDELITY
 from records import RESULTS, read
@@ -26,7 +28,11 @@ from scipy.stats import t as student
 from qboltz.schedule import fitted_table
 
 ROOT = Path(__file__).parents[1]
-FILES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", ROOT / "docs" / "dqa.md", ROOT / "docs" / "fidelity.md"]
+FILES = [
+    ROOT / "README.md",
+    ROOT / "benchmarks" / "README.md",
+    *(ROOT / "docs" / name for name in ("dqa.md", "fidelity.md", "results.md", "evidence.md")),
+]
 BLOCK = re.compile(r"(<!-- results:(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 #: Rows of the short table in the README.
@@ -314,6 +320,9 @@ def gradient_noise() -> str:
 TABLES = {
     **FIDELITY,
     **CLAIMS,
+    **EVIDENCE,
+    "claims": lambda: table(*claims.rows(short=False)),
+    "claims_short": lambda: table(*claims.rows(short=True)),
     "samplers_strong": lambda: samplers(1.0),
     "samplers_zero": lambda: samplers(0.0),
     "sampler_agreement": agreement,

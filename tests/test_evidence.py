@@ -180,6 +180,7 @@ QUICK = [
     "associative_recall",
     "joint_choice",
     "dqa_training",
+    "exploration",
 ]
 
 
