@@ -185,11 +185,12 @@ class StackedTransformer(nn.Module):
         if not self.qk_norm:
             return scores / math.sqrt(self.width)
         every = linear(table.unsqueeze(2) + position.unsqueeze(1), weight, bias)  # keys of each token at each position
-        norms = every.norm(dim=-1).clamp_min(NORM_FLOOR)  # (S, V, T)
+        norms: Tensor = torch.linalg.vector_norm(every, dim=-1).clamp_min(NORM_FLOOR)  # (S, V, T)
         seeds = torch.arange(self.num_seeds).view(-1, 1, 1)
         of_keys = norms[seeds, tokens, torch.arange(length)]  # (S, B, T)
         scale = w["attention.logit_scale"].exp().view(-1, 1, 1, 1)
-        return scores * scale / (q.norm(dim=-1, keepdim=True).clamp_min(NORM_FLOOR) * of_keys.unsqueeze(2))
+        of_queries: Tensor = torch.linalg.vector_norm(q, dim=-1, keepdim=True).clamp_min(NORM_FLOOR)
+        return scores * scale / (of_queries * of_keys.unsqueeze(2))
 
     def _weights_without_fields(self, length: int) -> Tensor:
         """Attention weights of every position ``(S, T, T)`` with ``h = 0``: the same in every sequence."""
@@ -226,8 +227,7 @@ class StackedTransformer(nn.Module):
 
 def product(x: Tensor, matrix: Tensor) -> Tensor:
     """``x M`` seed by seed: ``(S, B, R, D)`` and ``(S, D, E)`` to ``(S, B, R, E)``."""
-    result: Tensor = torch.bmm(x.flatten(1, 2), matrix).view(*x.shape[:3], -1)
-    return result
+    return torch.bmm(x.flatten(1, 2), matrix).view(*x.shape[:3], -1)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
