@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import dqa_training
 import exploration
+import numpy as np
 import planted_couplings
 from evidence import (
     BRACKET_LENGTHS,
@@ -18,6 +19,7 @@ from evidence import (
     by_distance,
     find,
     one,
+    pair_matrix,
     percent_gap,
     perplexities,
     point_gap,
@@ -224,6 +226,23 @@ def recall_starts() -> str:
     return markdown(["mean (lowest), P = 4", *(f"start {start:g}" for start in starts)], rows)
 
 
+def recall_couplings() -> str:
+    """Learned numbers over pairs of positions by their role, started at 1 between neighbors."""
+    rows = []
+    for kind in ("h+J", "softmax+mixing"):
+        for pairs in (4, 6, 8):
+            record = one("associative_recall", pairs=pairs, kind=kind, start=1.0, ffn=False, seeds=[0, 5])
+            if record is None:
+                continue
+            dense = pair_matrix(record)[:, : 2 * pairs + 1, : 2 * pairs + 1]
+            bonds = np.diagonal(dense, 1, 1, 2)  # (S, 2 P)
+            j, k = np.triu_indices(2 * pairs, 2)
+            roles = [bonds[:, :-1:2], bonds[:, 1:-1:2], dense[:, j, k], dense[:, -1, :-1]]
+            cells = [interval(role.mean(1).tolist()).text(2, True) for role in roles]
+            rows.append([f"`{kind}`, P = {pairs}", *cells])
+    return markdown(["", "key and its value", "value and next key", "other pairs", "with the query's position"], rows)
+
+
 def spread(record: Record | None) -> str:
     if record is None:
         return ""
@@ -325,6 +344,7 @@ EVIDENCE: dict[str, Callable[[], str]] = {
     "planted": planted,
     "recall_pairs": recall_pairs,
     "recall_starts": recall_starts,
+    "recall_couplings": recall_couplings,
     "joint": joint,
     "dqa_training": dqa,
     "explored": explored,

@@ -25,7 +25,7 @@ from qboltz.spins import num_pairs, pair_indices
 NUM_SPINS, SIGMA_H, SIGMA_J = 8, 1.0, 0.4
 SIZES = (300, 3000, 30_000)
 SEEDS = 5
-STEPS, BATCH, LR = 400, 256, 0.03
+STEPS, BATCH, LR = 300, 256, 0.03
 
 SOLVERS = {
     "exact": lambda seed: ExactSolver(),
@@ -35,9 +35,6 @@ SOLVERS = {
     ),
     "circuits, fitted p=4, 256 shots, conditional": lambda seed: StatevectorSolver(
         AnnealingSchedule.fitted(4), shots=256, seed=seed
-    ),
-    "circuits, fitted p=8, 256 shots, conditional": lambda seed: StatevectorSolver(
-        AnnealingSchedule.fitted(8), shots=256, seed=seed
     ),
     "circuits, adaptive p=4, 256 shots, conditional": lambda seed: StatevectorSolver(
         "adaptive", shots=256, seed=seed, num_layers=4
