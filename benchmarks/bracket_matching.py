@@ -3,9 +3,9 @@
     python benchmarks/bracket_matching.py [--quick] [--jobs N] [--dask ADDRESS] [--out FILE]
 
 The main form (one kind, marked, full attention) at T = 8 to 16, and without that layer at 20; two kinds, and the causal
-form, with five of the seeds, at T = 12 and 16. Ten paired seeds side by side in each cell, each tested on another tenth of the words. Records
-hold final accuracy per seed, its dependence on the distance and the depth of the pair that is asked for, learning
-curves and the learned numbers over pairs.
+form, at T = 12 and 16 with five of the seeds. Ten paired seeds side by side in each cell, each tested on another tenth
+of the words. Records hold final accuracy per seed, its dependence on the distance and the depth of the pair that is
+asked for, learning curves and the learned numbers over pairs.
 """
 
 from __future__ import annotations
