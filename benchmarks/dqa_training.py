@@ -12,7 +12,7 @@ agree.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -42,12 +42,7 @@ TRAINERS: dict[str, tuple[str, Callable[[int], Solver] | None]] = {
     "circuits, plain": ("h+J", lambda seed: circuits(seed, estimator="plain")),
     "circuits, conditional": ("h+J", lambda seed: circuits(seed, estimator="conditional")),
     "circuits, plain, circuit gradient": ("h+J", lambda seed: circuits(seed, estimator="plain", gradient="circuit")),
-    "adaptive circuits, plain": (
-        "h+J",
-        lambda seed: StatevectorSolver(
-            "adaptive", shots=SHOTS, estimator="plain", seed=seed, num_layers=LAYERS, refit_every=REFIT_EVERY
-        ),
-    ),
+    "adaptive circuits, plain": ("h+J", lambda seed: adaptive(seed, REFIT_EVERY)),
     "Aer, plain": (
         "h+J",
         lambda seed: AnnealingSolver(
@@ -62,6 +57,49 @@ ONLY_AT = {"Aer, plain": (("brackets", 8),)}
 def circuits(seed: int, **choices: Any) -> StatevectorSolver:
     """Fitted angles, four layers, 256 shots, the batched simulator."""
     return StatevectorSolver(AnnealingSchedule.fitted(LAYERS), shots=SHOTS, seed=seed, **choices)
+
+
+def adaptive(seed: int, refit_every: int) -> StatevectorSolver:
+    """The same with angles refitted to the model, at the first solve and then every ``refit_every``."""
+    return StatevectorSolver(
+        "adaptive", shots=SHOTS, estimator="plain", seed=seed, num_layers=LAYERS, refit_every=refit_every
+    )
+
+
+class SeedBySeed:
+    """A solver for each seed of a stack: its own draws, and angles refitted to its own couplings alone."""
+
+    def __init__(self, solvers: Sequence[Solver]) -> None:
+        self.solvers = solvers
+
+    def solve(self, model: IsingModel) -> SpinEnsemble:
+        """Models with a leading dimension of seeds, in fields and couplings alike."""
+        if not len(model.fields) == len(model.couplings) == len(self.solvers) or model.visible is not None:
+            raise ValueError(
+                f"model must have a leading dimension of {len(self.solvers)} seeds in both parts and no mask, "
+                f"got fields {tuple(model.fields.shape)} and couplings {tuple(model.couplings.shape)}."
+            )
+        pairs = zip(model.fields, model.couplings, strict=True)
+        return Joined(
+            model, [solver.solve(IsingModel(*pair)) for solver, pair in zip(self.solvers, pairs, strict=True)]
+        )
+
+
+class Joined(SpinEnsemble):
+    """Ensembles of the seeds, stacked."""
+
+    def __init__(self, model: IsingModel, parts: Sequence[SpinEnsemble]) -> None:
+        self.model, self.parts = model, parts
+
+    def magnetization(self) -> Tensor:
+        """``(S, ...)``."""
+        return torch.stack([part.magnetization() for part in self.parts])
+
+    def pullback(self, grad: Tensor) -> tuple[Tensor, Tensor]:
+        """Of every seed."""
+        found = [part.pullback(one) for part, one in zip(self.parts, grad, strict=True)]
+        fields, couplings = zip(*found, strict=True)
+        return torch.stack(fields), torch.stack(couplings)
 
 
 class LastRow:
@@ -115,7 +153,7 @@ class Run:
             width=WIDTHS[task],
             ffn=ffn,
             qk_norm=False,
-            solver=None if maker is None else maker(0),
+            solver=None if maker is None else SeedBySeed([maker(seed) for seed in range(seeds)]),
         )
         config = TrainingConfig(steps=steps, batch_size=BATCHES[task], lr=lr, coupling_lr_factor=factor, warmup=0.1)
         test = stacked(each.batch(data_generator(TEST_SEED, "test"), TEST_SIZE, "test") for each in tasks)
@@ -134,10 +172,8 @@ class Run:
         found: dict[str, Any] = {}
         solvers: dict[str, Solver] = {
             "exact": ExactSolver(),
-            "circuits": circuits(1, estimator="plain"),
-            "adaptive": StatevectorSolver(
-                "adaptive", shots=SHOTS, estimator="plain", seed=1, num_layers=LAYERS, refit_every=10**6
-            ),
+            "circuits": SeedBySeed([circuits(seed, estimator="plain") for seed in range(model.num_seeds)]),
+            "adaptive": SeedBySeed([adaptive(seed, refit_every=10**6) for seed in range(model.num_seeds)]),
         }
         for name, solver in solvers.items():
             model.solver = solver

@@ -201,3 +201,25 @@ def test_quick_runs_leave_records_and_are_not_repeated(script, tmp_path, monkeyp
     torch.set_num_threads(threads)
     assert out.read_text() == before
     assert "0 cells to run" in capsys.readouterr().out
+
+
+def test_seeds_of_a_stack_are_solved_each_by_its_own_solver():
+    from dqa_training import SeedBySeed
+
+    from qboltz import ExactSolver, IsingModel, StatevectorSolver
+
+    generator = torch.Generator().manual_seed(0)
+    fields = torch.randn(2, 3, 1, 4, generator=generator, dtype=torch.float64)
+    couplings = torch.randn(2, 1, 1, 4, 4, generator=generator, dtype=torch.float64)
+    couplings = couplings + couplings.mT
+    couplings.diagonal(dim1=-2, dim2=-1).zero_()
+    model, grad = IsingModel(fields, couplings), torch.randn(fields.shape, generator=generator, dtype=torch.float64)
+    joined, whole = SeedBySeed([ExactSolver(), ExactSolver()]).solve(model), ExactSolver().solve(model)
+    torch.testing.assert_close(joined.magnetization(), whole.magnetization())
+    for one, other in zip(joined.pullback(grad), whole.pullback(grad), strict=True):
+        torch.testing.assert_close(one, other)
+    solvers = [StatevectorSolver("adaptive", num_layers=2, estimator="plain", seed=0) for _ in range(2)]
+    SeedBySeed(solvers).solve(model)
+    assert solvers[0].schedule != solvers[1].schedule
+    with pytest.raises(ValueError, match="leading dimension of 3 seeds"):
+        SeedBySeed([ExactSolver()] * 3).solve(model)
