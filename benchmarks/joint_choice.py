@@ -20,6 +20,8 @@ from started import combinations, quick_cells, reported, train_cell, tuning_cell
 #: Learning rates are chosen on the first ring and on segments, which stand for the cases after them.
 CASES = (("ring", 9, -0.7), ("ring", 13, -0.7), ("segments", 12, 1.0), ("latest", 13, 1.0), ("cues", 13, 1.0))
 TUNED_AT: dict[str, Cell] = {"ring": {"task": "ring", "length": 9}, "segments": {"task": "segments", "length": 12}}
+#: Tasks that mixing and couplings both solved in a first look: the other kinds are left out.
+SOLVED = ("latest", "cues")
 STARTS = {"ring": -0.7, "segments": 1.0}
 
 
@@ -31,6 +33,7 @@ def cells(path: Path) -> list[Cell]:
         )
         for task, length, start in CASES
         for kind, begin in combinations(start)
+        if task not in SOLVED or kind in ("softmax", "softmax+mixing", "h+J")
     ]
 
 
