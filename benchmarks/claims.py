@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import ring_choice
 from evidence import (
     Record,
     accuracies,
@@ -22,7 +23,6 @@ from evidence import (
     point_gap,
     text,
 )
-from joint_choice import CASES
 from paired import Interval, interval
 from protocol import KINDS
 
@@ -159,11 +159,11 @@ def mixing_recalls() -> Found:
     return f"softmax((1 + A) h) from A = 0, no start needed: at least {least:.3f}", HOLDS if least > 0.99 else FAILS
 
 
-def ring(length: int) -> Found:
-    """Couplings against the best other kind, whichever start."""
-    start = next(start for task, size, start in CASES if (task, size) == ("ring", length))
-    ours = one("joint_choice", task="ring", length=length, kind="h+J", start=start, seeds=[0, 5])
-    rivals = [r for r in find("joint_choice", task="ring", length=length, seeds=[0, 5]) if r["cell"]["kind"] != "h+J"]
+def ring(length: int, ffn: bool) -> Found:
+    """Couplings against the best rival on fresh seeds."""
+    at = {"length": length, "ffn": ffn, "seeds": ring_choice.SEEDS}
+    ours = one("ring_choice", kind="h+J", start=ring_choice.START, **at)
+    rivals = [record for record in find("ring_choice", **at) if record["cell"]["kind"] != "h+J"]
     if ours is None or not rivals:
         return "", MISSING
     best = max(rivals, key=lambda record: statistics.mean(record["accuracy"]))
@@ -281,8 +281,18 @@ CLAIMS: list[Claim] = [
         "recall_pairs",
         True,
     ),
-    Claim("ring of 9: h+J above every other kind", "", lambda: ring(9), "joint_choice", "joint_choice", short=True),
-    Claim("ring of 13: the same", "", lambda: ring(13), "joint_choice", "joint_choice", short=True),
+    *(
+        Claim(
+            f"ring of {length}{', feed-forward layer' if ffn else ''}: h+J above linear mixing and position bias",
+            "",
+            lambda length=length, ffn=ffn: ring(length, ffn),
+            "ring_choice",
+            "joint_choice",
+            short=not ffn,
+        )
+        for ffn in (False, True)
+        for length in ring_choice.LENGTHS
+    ),
     Claim(
         "planted couplings are recovered by training through circuits (p = 4, 256 shots, refitted)",
         "",

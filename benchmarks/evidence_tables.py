@@ -10,6 +10,7 @@ import dqa_training
 import exploration
 import numpy as np
 import planted_couplings
+import ring_choice
 from evidence import (
     BRACKET_LENGTHS,
     TEXT_LENGTHS,
@@ -278,6 +279,25 @@ def joint() -> str:
     return markdown(["accuracy, percent", *(f"{task}, T = {length}" for task, length, _ in CASES)], rows)
 
 
+def rings() -> str:
+    """Couplings and rivals on rings, fresh seeds, and the paired difference to couplings."""
+    rows = []
+    for kind, start, ffn in ring_choice.RUNS:
+        cells = []
+        for length in ring_choice.LENGTHS:
+            at = {"length": length, "ffn": ffn, "seeds": ring_choice.SEEDS}
+            record = one("ring_choice", kind=kind, start=start, **at)
+            ours = one("ring_choice", kind="h+J", start=ring_choice.START, **at)
+            if record is None or ours is None:
+                cells += ["", ""]
+                continue
+            own = f"{interval(accuracies(record)).text(1)}, best {max(accuracies(record)):.1f}"
+            cells += [own, "" if record is ours or kind == "h+J" else shown(point_gap(ours, record), 1, sign=True)]
+        rows.append([label(kind, start) + (", feed-forward layer" if ffn else ""), *cells])
+    head = [part for length in ring_choice.LENGTHS for part in (f"T = {length}: accuracy, %", "`h+J` minus it")]
+    return markdown(["", *head], rows)
+
+
 def dqa() -> str:
     """Trained through circuits and exactly: paired differences, and each with the other's solver."""
     rows = []
@@ -346,6 +366,7 @@ EVIDENCE: dict[str, Callable[[], str]] = {
     "recall_starts": recall_starts,
     "recall_couplings": recall_couplings,
     "joint": joint,
+    "rings": rings,
     "dqa_training": dqa,
     "explored": explored,
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from records import RESULTS, read
+from torch import Tensor
 
 from qboltz.experiments.optimization import TrainingConfig, data_generator
 from qboltz.experiments.side_by_side import Curves, stacked, train_side_by_side
@@ -53,7 +54,7 @@ def train_kind(
     steps: int,
     test_seed: int = TEST_SEED,
     ffn: bool = True,
-    coupling_init: float = 0.0,
+    coupling_init: float | Tensor = 0.0,
     qk_norm: bool = False,
     width: int | None = None,
     batch_size: int | None = None,

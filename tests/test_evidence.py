@@ -179,6 +179,7 @@ QUICK = [
     "planted_couplings",
     "associative_recall",
     "joint_choice",
+    "ring_choice",
     "dqa_training",
     "exploration",
 ]
