@@ -4,7 +4,7 @@
 
 Is the marked number in the independent set of greatest sum, on rings of 9 and 13 (`joint_tasks.RingTask`)? That
 couplings can win here was found by looking (`joint_choice.py` and other seeds): this is the test on ten fresh seeds.
-One layer, one head, 3000 steps; couplings start at -0.7 between neighbors around the ring, their strongest rivals of
+One layer, one head, 3000 steps, scores not normalized; couplings start at -0.7 between neighbors around the ring, their strongest rivals of
 `joint_choice.py` there and at zero; these also with a feed-forward layer. Two learning rates for all, on tuning seeds.
 """
 
@@ -89,7 +89,7 @@ def run(length: int, kind: str, start: float, ffn: bool, lr: float, seeds: list[
         steps=steps,
         ffn=ffn,
         coupling_init=around(length, start),
-        qk_norm=True,
+        qk_norm=False,
         width=WIDTH,
         batch_size=BATCH,
         evaluations=EVALUATIONS,
