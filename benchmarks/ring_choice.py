@@ -4,8 +4,9 @@
 
 Is the marked number in the independent set of greatest sum, on rings of 9 and 13 (`joint_tasks.RingTask`)? That
 couplings can win here was found by looking (`joint_choice.py` and other seeds): this is the test on ten fresh seeds.
-One layer, one head, 3000 steps, scores not normalized; couplings start at -0.7 between neighbors around the ring, their strongest rivals of
-`joint_choice.py` there and at zero; these also with a feed-forward layer. Two learning rates for all, on tuning seeds.
+One layer, one head, 3000 steps, scores not normalized; couplings start at -0.7 between neighbors around the ring, their
+strongest rivals of `joint_choice.py` there and at zero; these also with a feed-forward layer. Two learning rates for
+all, on tuning seeds.
 """
 
 from __future__ import annotations
