@@ -25,6 +25,7 @@ from evidence import (
 )
 from paired import Interval, interval
 from protocol import KINDS
+from scipy import stats
 
 HOLDS, FAILS, OPEN, MISSING = "holds", "**fails**", "open", "not run"
 #: Differences below these count as comparable: percent of perplexity, points of accuracy.
@@ -173,6 +174,22 @@ def ring(length: int, ffn: bool) -> Found:
     return shown, HOLDS if gap.side > 0 else FAILS if gap.side < 0 else OPEN
 
 
+def solved(length: int, ffn: bool) -> Found:
+    """Seeds above 95 %, with couplings and with any rival; Fisher's exact test, one-sided, against the best of these."""
+    at = {"length": length, "ffn": ffn, "seeds": ring_choice.SEEDS}
+    found = find("ring_choice", **at)
+    counts = {
+        (record["cell"]["kind"], record["cell"]["start"]): sum(v > ring_choice.SOLVED for v in record["accuracy"])
+        for record in found
+    }
+    ours = counts.pop(("h+J", ring_choice.START), None)
+    if ours is None or not counts:
+        return "", MISSING
+    total, most = seeds(found[0]), max(counts.values())
+    p = float(stats.fisher_exact([[ours, total - ours], [most, total - most]], alternative="greater").pvalue)
+    return f"{ours} of {total} seeds, rivals at most {most} (Fisher's p = {p:.3g})", HOLDS if p < 0.05 else OPEN
+
+
 def planted(solver: str, least: float) -> Found:
     sizes = sorted({record["cell"]["examples"] for record in find("planted_couplings", solver=solver)})
     if not sizes:
@@ -280,6 +297,18 @@ CLAIMS: list[Claim] = [
         "associative_recall",
         "recall_pairs",
         True,
+    ),
+    *(
+        Claim(
+            f"ring of {length}{', feed-forward layer' if ffn else ''}: more seeds above 95 % with h+J",
+            "",
+            lambda length=length, ffn=ffn: solved(length, ffn),
+            "ring_choice",
+            "joint_choice",
+            short=not ffn,
+        )
+        for ffn in (False, True)
+        for length in ring_choice.LENGTHS
     ),
     *(
         Claim(

@@ -291,7 +291,8 @@ def rings() -> str:
             if record is None or ours is None:
                 cells += ["", ""]
                 continue
-            own = f"{interval(accuracies(record)).text(1)}, best {max(accuracies(record)):.1f}"
+            solved = sum(value > ring_choice.SOLVED for value in record["accuracy"])
+            own = f"{interval(accuracies(record)).text(1)}; best {max(accuracies(record)):.1f}; {solved} solved"
             cells += [own, "" if record is ours or kind == "h+J" else shown(point_gap(ours, record), 1, sign=True)]
         rows.append([label(kind, start) + (", feed-forward layer" if ffn else ""), *cells])
     head = [part for length in ring_choice.LENGTHS for part in (f"T = {length}: accuracy, %", "`h+J` minus it")]

@@ -6,7 +6,8 @@ Is the marked number in the independent set of greatest sum, on rings of 9 and 1
 couplings can win here was found by looking (`joint_choice.py` and other seeds): this is the test on ten fresh seeds.
 One layer, one head, 3000 steps, scores not normalized; couplings start at -0.7 between neighbors around the ring, their
 strongest rivals of `joint_choice.py` there and at zero; these also with a feed-forward layer. Two learning rates for
-all, on tuning seeds.
+all, on tuning seeds. On these, training with couplings ended either near 100 % or, pinning the marked spin, near 84 %:
+so two figures were fixed before the fresh seeds ran, the mean accuracy, and the seeds above 95 %.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from records import read
 from torch import Tensor
 
 LENGTHS = (9, 13)
+#: A seed above this accuracy has solved the task.
+SOLVED = 0.95
 RATES = (6e-3, 12e-3)
 START = -0.7
 WIDTH, BATCH, STEPS, EVALUATIONS = 64, 64, 3000, 20
