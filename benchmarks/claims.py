@@ -175,7 +175,7 @@ def ring(length: int, ffn: bool) -> Found:
 
 
 def solved(length: int, ffn: bool) -> Found:
-    """Seeds above 95 %, with couplings and with any rival; Fisher's exact test, one-sided, against the best of these."""
+    """Seeds above 95 %, with couplings and with the best rival; Fisher's exact test, one-sided."""
     at = {"length": length, "ffn": ffn, "seeds": ring_choice.SEEDS}
     found = find("ring_choice", **at)
     counts = {
