@@ -19,7 +19,7 @@ from started import STARTED, combinations, quick_cells, reported, train_cell, tu
 
 #: All kinds at even numbers of pairs; at odd ones those that are to be told apart.
 PAIRS, ODD_PAIRS = (4, 6, 2, 8), (9, 7, 5, 3)
-AT_ODD = (("softmax", 0.0), ("softmax+mixing", 0.0), ("h+J", 1.0))
+AT_ODD = (("softmax", 0.0), ("h+J", 1.0))
 TUNED_AT: Cell = {"pairs": 4}
 START = 1.0
 STARTS = (0.25, 0.5, 0.75, 1.5, 2.0)

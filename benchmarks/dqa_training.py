@@ -50,8 +50,12 @@ TRAINERS: dict[str, tuple[str, Callable[[int], Solver] | None]] = {
         ),
     ),
 }
-#: The two that are the same circuits, sampled by different programs, at one cell.
-ONLY_AT = {"Aer, plain": (("brackets", 8),)}
+#: What costs most, or has its like in the other rows, at some cells only.
+ONLY_AT = {
+    "Aer, plain": (("brackets", 8),),
+    "circuits, plain, circuit gradient": (("brackets", 8), ("brackets", 12)),
+    "circuits, conditional": (("brackets", 8), ("brackets", 12)),
+}
 
 
 def circuits(seed: int, **choices: Any) -> StatevectorSolver:
