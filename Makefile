@@ -7,9 +7,11 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+PEERS := .venv-peers
+PEERS_INSTALLED := $(PEERS)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint format typecheck docs-check wheel gallery clean distclean
+.PHONY: help install demo test test-slow test-browser peers peers-test lint format typecheck docs-check wheel gallery clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +35,26 @@ test: $(INSTALLED)  ## run the tests
 
 test-slow: $(INSTALLED)  ## run the tests that take minutes
 	$(BIN)/python -m pytest -m "slow and not hardware" $(ARGS)
+
+# Debian: apt-get install chromium. The tests say so too if there is none.
+test-browser: $(INSTALLED)  ## look at reports in headless Chromium
+	$(BIN)/python -m pytest -m browser tests/test_report.py $(ARGS)
+
+# The packages that benchmarks/against_peers.py compares with live in an environment of their own.
+$(PEERS)/pyvenv.cfg:
+	$(PYTHON) -m venv $(PEERS)
+
+$(PEERS_INSTALLED): pyproject.toml constraints.txt benchmarks/peers-requirements.txt | $(PEERS)/pyvenv.cfg
+	$(PEERS)/bin/python -m pip install 'pip>=22'
+	$(PEERS)/bin/python -m pip install --constraint constraints.txt --requirement benchmarks/peers-requirements.txt \
+		--editable '.[dev]'
+	@touch $@
+
+peers: $(PEERS_INSTALLED)  ## make .venv-peers with the packages of the comparison
+	@echo "now: $(PEERS)/bin/python benchmarks/against_peers.py"
+
+peers-test: $(PEERS_INSTALLED)  ## run the tests that need these packages
+	$(PEERS)/bin/python -m pytest -m peers tests/test_peers.py $(ARGS)
 
 lint: $(INSTALLED)  ## check style and formatting
 	$(BIN)/python -m ruff check .
@@ -58,7 +80,7 @@ gallery: $(INSTALLED)  ## regenerate the circuit gallery
 
 clean:  ## remove what was built or cached
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -not -path './$(PEERS)/*' -prune -exec rm -rf {} +
 
-distclean: clean  ## remove .venv too
-	rm -rf $(VENV)
+distclean: clean  ## remove .venv and .venv-peers too
+	rm -rf $(VENV) $(PEERS)

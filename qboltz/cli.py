@@ -1,4 +1,4 @@
-"""The command ``qboltz``: schedules, backends, prices and jobs from the shell."""
+"""The command ``qboltz``: schedules, backends, prices, jobs and reports from the shell."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 from qboltz.errors import BudgetError, ConvergenceError, JobError
 from qboltz.jobs_cli import add_jobs_parser
 from qboltz.machines_cli import add_machines_parsers
+from qboltz.report.command_line import add_report_parser
 from qboltz.schedule import AnnealingSchedule
 from qboltz.schedule_cli import add_backend_verbs
 
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
     add_machines_parsers(commands)
     add_jobs_parser(commands)
+    add_report_parser(commands)
     return parser
 
 

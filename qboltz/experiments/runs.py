@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from qboltz.experiments.checkpoint import CHECKPOINT, METRICS, SUMMARY, load_che
 from qboltz.files import write_atomically
 
 #: What a run writes; ``clear`` removes this and nothing else.
-_WRITTEN = (CHECKPOINT, f".{CHECKPOINT}.*", METRICS, SUMMARY, "*.png", "events.out.tfevents.*")
+_WRITTEN = (CHECKPOINT, f".{CHECKPOINT}.*", METRICS, SUMMARY, "report.html", "*.png", "events.out.tfevents.*")
 
 
 def next_folder(parent: Path, name: str) -> Path:
@@ -52,6 +54,15 @@ def clear(folder: Path) -> None:
                 path.unlink()
 
 
+def environment() -> dict[str, Any]:
+    """Versions of Python and of the packages that numbers depend on, and the threads of torch."""
+    import torch
+
+    versions = {name: version(name) for name in ("qboltz", "torch", "numpy", "qiskit", "qiskit-aer")}
+    return {"python": platform.python_version(), "versions": versions, "threads": torch.get_num_threads()}
+
+
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Write ``summary.json``; its presence says that the run is finished."""
-    write_atomically(folder / SUMMARY, (json.dumps(dict(summary), indent=2) + "\n").encode())
+    """Write ``summary.json`` with the environment; its presence says that the run is finished."""
+    whole = {**summary, "environment": environment()}
+    write_atomically(folder / SUMMARY, (json.dumps(whole, indent=2) + "\n").encode())
