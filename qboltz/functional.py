@@ -54,8 +54,8 @@ def boltzmann_attention(
         scale: factor of the scores, ``1 / sqrt(d)`` by default.
         solver: who computes the magnetizations, ``ExactSolver()`` by default.
         variant: ``"h+J"``; ``"h-only"`` (``J = 0``: normalized sigmoid attention, ``alpha = sigmoid(2 h)``);
-            ``"J-only"`` (``h = 0``: flipping all spins changes nothing, so ``m = 0`` and all visible keys weigh the same,
-            whatever ``J`` is; the control of the paper); ``"softmax"``.
+            ``"J-only"`` (``h = 0``: flipping all spins changes nothing, so ``m = 0`` and all visible keys weigh the
+            same, whatever ``J`` is; a control of the paper); ``"softmax"``.
         beta: inverse temperature of the models, ``exp(-beta E)/Z``; of softmax, of its scores.
 
     Returns:
