@@ -322,12 +322,12 @@ def dqa_cells(task: str, record: Record, exact: Record) -> list[str]:
     gap = point_gap(record, exact) if task == "brackets" else percent_gap(record, exact)
     others = [level(record[key]) if key in record else "" for key in ("with exact", "with circuits", "with adaptive")]
     similar, agreed = "", ""
-    if record["kind"] == "h+J" and record is not exact:
+    if record["kind"] == "h+J" and record != exact:
         pairs = zip(record["pairs"], exact["pairs"], strict=True)
         similar = interval([correlation(one_, other) for one_, other in pairs]).text(2)
     if "aer" in record:
         agreed = f"{record['aer']['mean_z2']:.2f} ± {record['aer']['mean_z2_error']:.2f}"
-    own = "" if record is exact else shown(gap, 1 if task == "brackets" else 2, sign=True)
+    own = "" if record == exact else shown(gap, 1 if task == "brackets" else 2, sign=True)
     return [level(record), own, *others, similar, agreed]
 
 
