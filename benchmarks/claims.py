@@ -128,9 +128,10 @@ def signs(records: Lookup, length: int) -> Found:
     return shown, FAILS if parts[0].side < 0 or parts[1].side > 0 else OPEN
 
 
-def competitive(task: str, trained: str, length: int) -> Found:
+def competitive(task: str, trained: str, length: int, norm: bool | None = None) -> Found:
     """Trained through circuits against trained exactly, each with its own solver."""
-    record, exact = (one("dqa_training", task=task, length=length, trained=name) for name in (trained, "exact"))
+    at = {"task": task, "length": length, "qk_norm": norm}
+    record, exact = (one("dqa_training", trained=name, **at) for name in (trained, "exact"))
     if record is None or exact is None:
         return "", MISSING
     measure, margin, unit = (
@@ -275,9 +276,16 @@ CLAIMS: list[Claim] = [
         "dqa_training",
     ),
     Claim(
-        "brackets, T = 12: circuits refitted while training do",
+        "the same with normalized queries and keys, angles refitted while training",
         "",
-        lambda: competitive("brackets", "adaptive circuits, plain", 12),
+        lambda: competitive("brackets", "adaptive circuits, plain", 12, True),
+        "dqa_training",
+        short=True,
+    ),
+    Claim(
+        "the same with normalized queries and keys, fitted angles, the circuit's own gradient",
+        "",
+        lambda: competitive("brackets", "circuits, plain, circuit gradient", 12, True),
         "dqa_training",
         short=True,
     ),

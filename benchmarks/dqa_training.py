@@ -56,6 +56,8 @@ ONLY_AT = {
     "circuits, plain, circuit gradient": (("brackets", 8), ("brackets", 12)),
     "circuits, conditional": (("brackets", 8), ("brackets", 12)),
 }
+#: Also with normalized queries and keys, which bound the fields, on brackets at T = 12.
+BOUNDED = ("exact", "circuits, plain", "adaptive circuits, plain", "circuits, plain, circuit gradient")
 
 
 def circuits(seed: int, **choices: Any) -> StatevectorSolver:
@@ -127,7 +129,11 @@ def cells(quick: bool) -> list[Cell]:
             {"task": "brackets", "length": 8, "trained": name, "seeds": 2, "steps": 4}
             for name in ("exact", "circuits, plain")
         ]
-    return [
+    bounded = [
+        {"task": "brackets", "length": 12, "trained": name, "seeds": SEEDS, "steps": STEPS, "qk_norm": True}
+        for name in BOUNDED
+    ]
+    return bounded + [
         {"task": task, "length": length, "trained": name, "seeds": SEEDS, "steps": STEPS}
         for length in (8, 12)
         for task in ("brackets", "shakespeare")
@@ -142,7 +148,9 @@ class Run:
     def __init__(self, data: str | None) -> None:
         self.data = data
 
-    def __call__(self, task: str, length: int, trained: str, seeds: int, steps: int) -> dict[str, Any]:
+    def __call__(
+        self, task: str, length: int, trained: str, seeds: int, steps: int, qk_norm: bool = False
+    ) -> dict[str, Any]:
         kind, maker = TRAINERS[trained]
         ffn = task == "shakespeare"
         if task == "brackets":
@@ -156,7 +164,7 @@ class Run:
             range(seeds),
             width=WIDTHS[task],
             ffn=ffn,
-            qk_norm=False,
+            qk_norm=qk_norm,
             solver=None if maker is None else SeedBySeed([maker(seed) for seed in range(seeds)]),
         )
         config = TrainingConfig(steps=steps, batch_size=BATCHES[task], lr=lr, coupling_lr_factor=factor, warmup=0.1)

@@ -302,14 +302,18 @@ def rings() -> str:
 def dqa() -> str:
     """Trained through circuits and exactly: paired differences, and each with the other's solver."""
     rows = []
-    for task in ("brackets", "shakespeare"):
-        for length in (8, 12):
-            exact = one("dqa_training", task=task, length=length, trained="exact", steps=dqa_training.STEPS)
-            for name in dqa_training.TRAINERS:
-                record = one("dqa_training", task=task, length=length, trained=name, steps=dqa_training.STEPS)
-                if record is None or exact is None:
-                    continue
-                rows.append([f"{task}, T = {length}", name, *dqa_cells(task, record, exact)])
+    cases: list[tuple[str, int, bool | None]] = [
+        (task, length, None) for task in ("brackets", "shakespeare") for length in (8, 12)
+    ]
+    for task, length, norm in [*cases, ("brackets", 12, True)]:
+        at = {"task": task, "length": length, "steps": dqa_training.STEPS, "qk_norm": norm}
+        exact = one("dqa_training", trained="exact", **at)
+        for name in dqa_training.TRAINERS:
+            record = one("dqa_training", trained=name, **at)
+            if record is None or exact is None:
+                continue
+            where = f"{task}, T = {length}{', q and k normalized' if norm else ''}"
+            rows.append([where, name, *dqa_cells(task, record, exact)])
     head = ["task", "trained with", "own solver", "minus exactly trained", "with exact", "with fitted circuits"]
     return markdown([*head, "with angles refitted to it", "correlation of J", "z² of Aer"], rows)
 
