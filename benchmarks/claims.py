@@ -313,7 +313,7 @@ CLAIMS: list[Claim] = [
             "",
             lambda length=length, ffn=ffn: solved(length, ffn),
             "ring_choice",
-            "joint_choice",
+            "ring_choice",
             short=not ffn,
         )
         for ffn, length in RING_CASES
@@ -324,7 +324,7 @@ CLAIMS: list[Claim] = [
             "",
             lambda length=length, ffn=ffn: ring(length, ffn),
             "ring_choice",
-            "joint_choice",
+            "ring_choice",
             short=not ffn,
         )
         for ffn, length in RING_CASES

@@ -12,6 +12,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import planted_couplings
+import ring_choice
 from evidence import (
     BRACKET_LENGTHS,
     TEXT_LENGTHS,
@@ -126,7 +127,7 @@ def structure() -> Figure:
     for (name, record), top, bottom in zip(done.items(), *axes, strict=True):
         mean = pair_matrix(record).mean(0)
         largest = float(abs(mean).max())
-        image = top.imshow(mean, cmap="PuOr", vmin=-largest, vmax=largest)
+        image = top.imshow(mean, cmap="gray", vmin=-largest, vmax=largest)
         figure.colorbar(image, ax=top)
         top.set(title=f"J, {name}", xlabel="key position", ylabel="key position")
         top.grid(False)
@@ -135,7 +136,7 @@ def structure() -> Figure:
         bottom.axvspan(2, 4, color="0.9", zorder=0, label="paper: positive")
         bottom.axvspan(6, len(mean) - 1, color="0.8", zorder=0, label="paper: negative")
         bottom.set(xlabel="distance", ylabel="mean J, 95 % over seeds")
-    axes[1][0].legend()
+    figure.legend(*axes[1][0].get_legend_handles_labels(), loc="outside lower center", ncol=3)
     return figure
 
 
@@ -206,6 +207,28 @@ def joint() -> Figure:
     return figure
 
 
+def rings() -> Figure:
+    """Accuracy of every seed on the rings, with couplings and with the rivals."""
+    figure = Figure(figsize=(7.5, 3.4), layout="constrained")
+    axes = figure.subplots(1, len(ring_choice.LENGTHS), sharex=True)
+    names = [
+        f"{kind}{f', start {start:g}' if start else ''}{', feed-forward' if ffn else ''}"
+        for kind, start, ffn in ring_choice.RUNS
+    ]
+    for axis, length in zip(axes, ring_choice.LENGTHS, strict=True):
+        for row, (kind, start, ffn) in enumerate(ring_choice.RUNS):
+            at = {"length": length, "ffn": ffn, "seeds": ring_choice.SEEDS}
+            record = one("ring_choice", kind=kind, start=start, **at)
+            if record is not None:
+                look = {"color": KIND_STYLES[kind]["color"], "marker": KIND_STYLES[kind]["marker"]}
+                axis.plot(accuracies(record), [row] * len(record["accuracy"]), linestyle="", alpha=0.7, **look)
+        axis.axvline(100 * ring_choice.SOLVED, color="0.55", linewidth=1)
+        axis.set(title=f"ring of {length}, ten fresh seeds", xlabel="accuracy, %", yticks=range(len(names)))
+        axis.invert_yaxis()
+        axis.set_yticklabels(names if axis is axes[0] else [], fontsize=7)
+    return figure
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     "text_scaling": text_scaling,
     "bracket_scaling": bracket_scaling,
@@ -214,6 +237,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "planted_couplings": planted,
     "recall_pairs": recall,
     "joint_choice": joint,
+    "ring_choice": rings,
 }
 
 
