@@ -129,7 +129,7 @@ def signs(records: Lookup, length: int) -> Found:
 
 
 def competitive(task: str, trained: str, length: int, norm: bool | None = None) -> Found:
-    """Trained through circuits against trained exactly, each with its own solver."""
+    """Trained through circuits against trained exactly, each with its own solver: not worse by more than a margin."""
     at = {"task": task, "length": length, "qk_norm": norm}
     record, exact = (one("dqa_training", trained=name, **at) for name in (trained, "exact"))
     if record is None or exact is None:
@@ -138,7 +138,8 @@ def competitive(task: str, trained: str, length: int, norm: bool | None = None) 
         (point_gap, COMPARABLE_POINTS, "points") if task == "brackets" else (percent_gap, COMPARABLE_PERCENT, "%")
     )
     gap = measure(record, exact)
-    return f"{gap.text(2, True)} {unit}, {seeds(record)} seeds", HOLDS if gap.mean > -margin else FAILS
+    sign = HOLDS if gap.low > -margin else FAILS if gap.side < 0 else OPEN
+    return f"{gap.text(2, True)} {unit}, {seeds(record)} seeds", sign
 
 
 def recalled() -> Found:
