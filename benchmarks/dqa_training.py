@@ -49,7 +49,8 @@ ONLY_AT = {
     "circuits, plain, circuit gradient": (("brackets", 8), ("brackets", 12)),
     "circuits, conditional": (("brackets", 8), ("brackets", 12)),
 }
-#: Also with normalized queries and keys, which bound the fields, on brackets at T = 12.
+#: Also with normalized queries and keys, which bound the fields.
+BOUNDED_AT = (("brackets", 12), ("shakespeare", 8))
 BOUNDED = ("exact", "circuits, plain", "adaptive circuits, plain", "circuits, plain, circuit gradient")
 
 
@@ -123,7 +124,8 @@ def cells(quick: bool) -> list[Cell]:
             for name in ("exact", "circuits, plain")
         ]
     bounded = [
-        {"task": "brackets", "length": 12, "trained": name, "seeds": SEEDS, "steps": STEPS, "qk_norm": True}
+        {"task": task, "length": length, "trained": name, "seeds": SEEDS, "steps": STEPS, "qk_norm": True}
+        for task, length in BOUNDED_AT
         for name in BOUNDED
     ]
     every = bounded + [

@@ -305,7 +305,7 @@ def dqa() -> str:
     cases: list[tuple[str, int, bool | None]] = [
         (task, length, None) for task in ("brackets", "shakespeare") for length in (8, 12)
     ]
-    for task, length, norm in [*cases, ("brackets", 12, True)]:
+    for task, length, norm in [*cases, *((task, length, True) for task, length in dqa_training.BOUNDED_AT)]:
         at = {"task": task, "length": length, "steps": dqa_training.STEPS, "qk_norm": norm}
         exact = one("dqa_training", trained="exact", **at)
         for name in dqa_training.TRAINERS:
