@@ -17,7 +17,7 @@ import torch
 from grid import Cell, options, run_grid
 from torch import Tensor
 
-from qboltz import AnnealingSchedule, AnnealingSolver, ExactSolver, GibbsSolver, MeanFieldSolver, StatevectorSolver
+from qboltz import AnnealingSchedule, ExactSolver, GibbsSolver, MeanFieldSolver, StatevectorSolver
 from qboltz.ensemble import Solver
 from qboltz.functional import attention_weights
 from qboltz.spins import num_pairs, pair_indices
@@ -39,15 +39,10 @@ SOLVERS = {
     "circuits, adaptive p=4, 256 shots, conditional": lambda seed: StatevectorSolver(
         "adaptive", shots=256, seed=seed, num_layers=4
     ),
-    "Aer, fitted p=4, 256 shots, conditional": lambda seed: AnnealingSolver(
-        "aer_simulator", AnnealingSchedule.fitted(4), shots=256, seed=seed
-    ),
     "Gibbs, 256 samples": lambda seed: GibbsSolver(chains=256, samples_per_chain=1, seed=seed),
     "mean field, one step": lambda seed: MeanFieldSolver("one_step"),
     "mean field, TAP": lambda seed: MeanFieldSolver("tap"),
 }
-#: Circuits through Aer cost most: one size of data.
-ONLY_AT = {"Aer, fitted p=4, 256 shots, conditional": (3000,)}
 
 
 def cells(quick: bool) -> list[Cell]:
@@ -60,7 +55,6 @@ def cells(quick: bool) -> list[Cell]:
         for size in (3000, 30_000, 300)  # an unfinished grid has whole columns
         for seed in range(SEEDS)
         for name in SOLVERS
-        if size in ONLY_AT.get(name, SIZES)
     ]
 
 
