@@ -19,6 +19,7 @@ from typing import Any
 
 import claims
 import machine_tables
+import peers_table
 from evidence_tables import EVIDENCE
 from fidelity_claims import CLAIMS
 from fidelity_tables import TABLES as FIDELITY
@@ -321,6 +322,7 @@ TABLES = {
     **FIDELITY,
     **CLAIMS,
     **EVIDENCE,
+    "peers": lambda: peers_table.table(read(RESULTS / "against_peers.jsonl")),
     "claims": lambda: table(*claims.rows(short=False)),
     "claims_short": lambda: table(*claims.rows(short=True)),
     "samplers_strong": lambda: samplers(1.0),
