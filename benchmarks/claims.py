@@ -113,6 +113,14 @@ def worse(records: Lookup, lengths: Sequence[int], kind: str, measure: Gap, unit
     return f"{shown} {unit}", HOLDS if sides == {-1} else FAILS if 1 in sides else OPEN
 
 
+def beyond(records: Lookup, length: int, kind: str, measure: Gap, unit: str) -> Found:
+    """``kind`` above ``h+J``."""
+    gap = gap_at(records, length, kind, measure, "h+J")
+    if gap is None:
+        return "", MISSING
+    return f"{kind}: {gap.text(2, True)} {unit} against h+J", HOLDS if gap.side > 0 else FAILS if gap.side < 0 else OPEN
+
+
 def signs(records: Lookup, length: int) -> Found:
     """Mean ``J`` at distances 2 to 4 and from 6 on."""
     record = records(length, "h+J")
@@ -220,6 +228,14 @@ CLAIMS: list[Claim] = [
         short=True,
     ),
     Claim(
+        "text, T = 12: a position bias of as many numbers does more than J",
+        "",
+        lambda: beyond(text, 12, "softmax+bias", percent_gap, "%"),
+        "ablation",
+        "text_scaling",
+        short=True,
+    ),
+    Claim(
         "text: that gap grows with T",
         "yes",
         lambda: growth(text, PAPER_TEXT, "percent", "%"),
@@ -232,6 +248,7 @@ CLAIMS: list[Claim] = [
         lambda: worse(text, (8, 10, 12), "h-only", percent_gap, "%"),
         "length_scaling",
         "text_scaling",
+        short=True,
     ),
     Claim(
         "text, T = 12: J-only is poor",
@@ -269,6 +286,7 @@ CLAIMS: list[Claim] = [
         lambda: signs(text, 12),
         "coupling_structure",
         "coupling_structure",
+        short=True,
     ),
     Claim(
         "brackets, T = 12: circuits of fitted angles train as well as exact enumeration",
@@ -304,7 +322,12 @@ CLAIMS: list[Claim] = [
         short=True,
     ),
     Claim(
-        "recall in one layer: couplings solve it, softmax cannot", "", recalled, "associative_recall", "recall_pairs"
+        "recall in one layer: couplings solve it, softmax cannot",
+        "",
+        recalled,
+        "associative_recall",
+        "recall_pairs",
+        short=True,
     ),
     Claim(
         "recall: the linear mixing of scores solves it too",
