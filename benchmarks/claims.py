@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import planted_couplings
 import ring_choice
 from evidence import (
     Record,
@@ -204,7 +205,10 @@ def planted(solver: str, least: float) -> Found:
     sizes = sorted({record["cell"]["examples"] for record in find("planted_couplings", solver=solver)})
     if not sizes:
         return "", MISSING
-    found = interval([r["correlation"] for r in find("planted_couplings", solver=solver, examples=sizes[-1])])
+    correlations = [r["correlation"] for r in find("planted_couplings", solver=solver, examples=sizes[-1])]
+    if len(correlations) < planted_couplings.SEEDS:
+        return "", MISSING
+    found = interval(correlations)
     shown = f"correlation {found.text(3)} with {sizes[-1]:,} examples"
     return shown, HOLDS if found.low > least else FAILS
 
