@@ -16,6 +16,7 @@ whether a position is to be attended to:
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -26,8 +27,54 @@ from torch import Tensor
 from qboltz.tasks.base import Batch, Split, Task, draw_split, held_out_range
 
 
+class JointTask(ABC):
+    """What the tasks share: all columns of a drawn row but the last decide whether it is for training or for testing."""
+
+    causal: ClassVar[bool] = False
+
+    def _split(self, generator: torch.Generator, size: int, split: Split) -> Tensor:
+        return draw_split(lambda count: self._draw(generator, count), size, split, self._held_out, key=slice(0, -1))
+
+    @cached_property
+    def _held_out(self) -> tuple[float, float]:
+        generator = torch.Generator().manual_seed(0)
+        return held_out_range(lambda count: self._draw(generator, count)[:, :-1])
+
+    @abstractmethod
+    def _draw(self, generator: torch.Generator, count: int) -> Tensor:
+        """``(count, columns)``."""
+
+
+class ValueTask(JointTask):
+    """The last row asks for a value."""
+
+    length: int
+    num_values: int
+
+    @property
+    def num_classes(self) -> int:
+        return self.num_values
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.num_values
+
+    @property
+    def chance_note(self) -> str:
+        return "a value at random"
+
+    def batch(self, generator: torch.Generator, size: int, split: Split = "train") -> Batch:
+        """The last row asks."""
+        tokens = self._split(generator, size, split)
+        return Batch(tokens, torch.full((size, 1), self.length - 1), self._answers(tokens))
+
+    @abstractmethod
+    def _answers(self, tokens: Tensor) -> Tensor:
+        """Targets ``(count, 1)`` of drawn sequences."""
+
+
 @dataclass(frozen=True)
-class SegmentTask:
+class SegmentTask(ValueTask):
     """Segments ``. . k . v . | v k . | ...`` and a key; the answer is the value in the segment of that key.
 
     Tokens: separator 0, filler 1, ``num_keys`` keys, ``num_values`` values. Each segment holds one key and one value at
@@ -40,23 +87,10 @@ class SegmentTask:
     num_values: int = 8
 
     name: ClassVar[str] = "segments"
-    causal: ClassVar[bool] = False
 
     @property
     def vocab_size(self) -> int:
         return 2 + self.num_keys + self.num_values
-
-    @property
-    def num_classes(self) -> int:
-        return self.num_values
-
-    @property
-    def chance(self) -> float:
-        return 1 / self.num_segments
-
-    @property
-    def chance_note(self) -> str:
-        return "about one of the values shown"
 
     @cached_property
     def _lengths(self) -> Tensor:
@@ -65,20 +99,12 @@ class SegmentTask:
         ways = itertools.product(range(2, content + 1), repeat=self.num_segments)
         return torch.tensor([way for way in ways if sum(way) == content])
 
-    @cached_property
-    def _held_out(self) -> tuple[float, float]:
-        generator = torch.Generator().manual_seed(0)
-        return held_out_range(lambda count: self._draw(generator, count)[:, :-1])
-
-    def batch(self, generator: torch.Generator, size: int, split: Split = "train") -> Batch:
-        """The last row asks."""
-        tokens = draw_split(lambda count: self._draw(generator, count), size, split, self._held_out, key=slice(0, -1))
+    def _answers(self, tokens: Tensor) -> Tensor:
         context, asked = tokens[:, :-1], tokens[:, -1:]
         segment = (context == 0).cumsum(1)
         inside = segment == segment.gather(1, (context == asked).long().argmax(1, keepdim=True))
         value = inside & (context >= 2 + self.num_keys)
-        targets = (context * value).sum(1, keepdim=True) - 2 - self.num_keys
-        return Batch(tokens, torch.full((size, 1), self.length - 1), targets)
+        return (context * value).sum(1, keepdim=True) - 2 - self.num_keys
 
     def _draw(self, generator: torch.Generator, count: int) -> Tensor:
         lengths = self._lengths[torch.randint(len(self._lengths), (count,), generator=generator)]  # (count, S)
@@ -97,7 +123,7 @@ class SegmentTask:
 
 
 @dataclass(frozen=True)
-class LatestTask:
+class LatestTask(ValueTask):
     """``k v k v ... q`` with keys that repeat; the answer is the value of the latest pair with key ``q``."""
 
     length: int = 13
@@ -105,36 +131,15 @@ class LatestTask:
     num_values: int = 8
 
     name: ClassVar[str] = "latest"
-    causal: ClassVar[bool] = False
 
     @property
     def vocab_size(self) -> int:
         return self.num_keys + self.num_values
 
-    @property
-    def num_classes(self) -> int:
-        return self.num_values
-
-    @property
-    def chance(self) -> float:
-        return 1 / self.num_values
-
-    @property
-    def chance_note(self) -> str:
-        return "a value at random"
-
-    @cached_property
-    def _held_out(self) -> tuple[float, float]:
-        generator = torch.Generator().manual_seed(0)
-        return held_out_range(lambda count: self._draw(generator, count)[:, :-1])
-
-    def batch(self, generator: torch.Generator, size: int, split: Split = "train") -> Batch:
-        """The last row asks."""
-        tokens = draw_split(lambda count: self._draw(generator, count), size, split, self._held_out, key=slice(0, -1))
+    def _answers(self, tokens: Tensor) -> Tensor:
         same = tokens[:, 0:-1:2] == tokens[:, -1:]
         latest = (same * torch.arange(same.shape[1])).argmax(1, keepdim=True)
-        targets = tokens[:, 1::2].gather(1, latest) - self.num_keys
-        return Batch(tokens, torch.full((size, 1), self.length - 1), targets)
+        return tokens[:, 1::2].gather(1, latest) - self.num_keys
 
     def _draw(self, generator: torch.Generator, count: int) -> Tensor:
         pairs = (self.length - 1) // 2
@@ -145,7 +150,7 @@ class LatestTask:
 
 
 @dataclass(frozen=True)
-class CuesTask:
+class CuesTask(ValueTask):
     """``a b v a b v ... q``: ``q`` names a first and a second feature, the answer is the value of the item with both.
 
     All items differ; at least one other item shares the first feature of the asked one, and one the second.
@@ -156,36 +161,15 @@ class CuesTask:
     num_values: int = 8
 
     name: ClassVar[str] = "cues"
-    causal: ClassVar[bool] = False
 
     @property
     def vocab_size(self) -> int:
         return 2 * self.num_features + self.num_values + self.num_features**2
 
-    @property
-    def num_classes(self) -> int:
-        return self.num_values
-
-    @property
-    def chance(self) -> float:
-        return 1 / self.num_values
-
-    @property
-    def chance_note(self) -> str:
-        return "a value at random"
-
-    @cached_property
-    def _held_out(self) -> tuple[float, float]:
-        generator = torch.Generator().manual_seed(0)
-        return held_out_range(lambda count: self._draw(generator, count)[:, :-1])
-
-    def batch(self, generator: torch.Generator, size: int, split: Split = "train") -> Batch:
-        """The last row asks."""
-        tokens = draw_split(lambda count: self._draw(generator, count), size, split, self._held_out, key=slice(0, -1))
+    def _answers(self, tokens: Tensor) -> Tensor:
         first, second, value = self._items(tokens)
         hit = self._asked(tokens) == first * self.num_features + second
-        targets = (value * hit).sum(1, keepdim=True)
-        return Batch(tokens, torch.full((size, 1), self.length - 1), targets)
+        return (value * hit).sum(1, keepdim=True)
 
     def _items(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         first, second, value = tokens[:, :-1].unflatten(1, (-1, 3)).unbind(2)
@@ -214,7 +198,7 @@ class CuesTask:
 
 
 @dataclass(frozen=True)
-class RingTask:
+class RingTask(JointTask):
     """Numbers on a ring; the marked one asks: am I in the independent set of greatest sum? Ties do not occur.
 
     Found by enumerating the independent sets of the ring. Tokens: ``num_levels`` levels, unmarked, then marked.
@@ -224,7 +208,6 @@ class RingTask:
     num_levels: int = 9
 
     name: ClassVar[str] = "ring"
-    causal: ClassVar[bool] = False
 
     @property
     def vocab_size(self) -> int:
@@ -248,14 +231,9 @@ class RingTask:
         every = torch.tensor(list(itertools.product((0, 1), repeat=self.length)))
         return every[(every * every.roll(1, 1)).sum(1) == 0]
 
-    @cached_property
-    def _held_out(self) -> tuple[float, float]:
-        generator = torch.Generator().manual_seed(0)
-        return held_out_range(lambda count: self._draw(generator, count)[:, :-1])
-
     def batch(self, generator: torch.Generator, size: int, split: Split = "train") -> Batch:
         """The marked row asks; ``1`` says yes."""
-        drawn = draw_split(lambda count: self._draw(generator, count), size, split, self._held_out, key=slice(0, -1))
+        drawn = self._split(generator, size, split)
         levels, marked = drawn[:, :-1], drawn[:, -1:]
         best = self._sets[(levels.double() @ self._sets.double().T).argmax(1)]
         tokens = levels - 1
