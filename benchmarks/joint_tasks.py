@@ -28,7 +28,7 @@ from qboltz.tasks.base import Batch, Split, Task, draw_split, held_out_range
 
 
 class JointTask(ABC):
-    """What the tasks share: all columns of a drawn row but the last decide whether it is for training or for testing."""
+    """What the tasks share: all columns of a drawn row but the last decide whether it is for training or testing."""
 
     causal: ClassVar[bool] = False
 
