@@ -14,7 +14,7 @@ PEERS_INSTALLED := $(PEERS)/.installed
 .PHONY: help install demo test test-slow test-browser peers peers-test lint format typecheck docs-check wheel gallery clean distclean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(VENV)/pyvenv.cfg:
 	$(PYTHON) -m venv $(VENV)
