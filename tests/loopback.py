@@ -105,6 +105,7 @@ class Loopback:
             ``cancelled``, ``too_long``, ``never``, ``wrong_shots``, ``fewer_rows``, ``truncated``, ``malformed``,
             ``empty``, ``other_register``.
         delays: seconds that the next jobs take, in order; then ``delay``.
+        last_first: so many jobs are waited for, and then run in the reverse of their order; 0 for each as it comes.
         faults: what goes wrong with requests.
         requests: all requests so far, as ``"GET /jobs/ID"``.
     """
@@ -117,6 +118,8 @@ class Loopback:
         self.port = port or _free_port()
         self.outcomes: list[str] = []
         self.delays: list[float] = []
+        self.last_first = 0
+        self._waiting: list[Job] = []
         self.faults: list[Fault] = []
         self.requests: list[str] = []
         self.jobs: dict[str, Job] = {}
@@ -180,6 +183,7 @@ class Loopback:
             self.sessions.clear()
             self.outcomes, self.delays, self.faults, self.requests = [], [], [], []
             self.delay, self.seconds_limit, self.status = 0.0, 600.0, "active"
+            self.last_first, self._waiting = 0, []
         for path in self.directory.iterdir():
             path.unlink()
 
@@ -205,6 +209,12 @@ class Loopback:
             (self.directory / f"{job.id}.params").write_text(params)
             self._keep(job)
             self.jobs[job.id] = job
+            if self.last_first:
+                self._waiting.append(job)
+                if len(self._waiting) == self.last_first:
+                    while self._waiting:
+                        self._work.put(self._waiting.pop())
+                return job
         self._later(job)
         return job
 
