@@ -299,6 +299,13 @@ CLAIMS: list[Claim] = [
         "dqa_training",
     ),
     Claim(
+        "brackets, T = 12: circuits of fitted angles with the conditional estimator do",
+        "",
+        lambda: competitive("brackets", "circuits, conditional", 12),
+        "dqa_training",
+        short=True,
+    ),
+    Claim(
         "brackets, T = 12, normalized queries and keys: circuits refitted while training do",
         "",
         lambda: competitive("brackets", "adaptive circuits, plain", 12, True),
