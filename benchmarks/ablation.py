@@ -13,8 +13,9 @@ from typing import Any
 import bracket_matching
 import length_scaling
 from evidence import accuracies, find
-from evidence_tables import ablation, markdown
+from evidence_tables import ablation
 from grid import Cell, options, run_grid
+from markdown_table import table
 from paired import interval
 from protocol import KINDS
 from records import RESULTS
@@ -46,7 +47,7 @@ def main() -> None:
         run_grid("ablation", cells, bracket_matching.run, given.out, **more)
         found = find(given.out.stem, given.out.parent)
         rows = [[f"`{record['cell']['kind']}`", interval(accuracies(record)).text(1)] for record in found]
-        return print(markdown(["accuracy, percent", f"brackets, T = {base['length']}"], rows))
+        return print(table(["accuracy, percent", f"brackets, T = {base['length']}"], rows))
     text = length_scaling.Run(None if given.data is None else str(given.data))
     run_grid("length_scaling", text_cells(), text, RESULTS / "length_scaling.jsonl", **more)
     run_grid("bracket_matching", bracket_cells(), bracket_matching.run, RESULTS / "bracket_matching.jsonl", **more)

@@ -18,6 +18,7 @@ from evidence import (
     accuracies,
     brackets,
     find,
+    gap_at,
     one,
     pair_matrix,
     percent_gap,
@@ -47,12 +48,6 @@ class Claim:
     script: str
     figure: str = ""
     short: bool = False
-
-
-def gap_at(records: Lookup, length: int, kind: str, measure: Gap, base: str = "softmax") -> Interval | None:
-    """A paired difference at one length, ``None`` without both records."""
-    record, other = records(length, kind), records(length, base)
-    return None if record is None or other is None else measure(record, other)
 
 
 def verdict(gap: Interval, paper: float) -> str:
@@ -86,18 +81,17 @@ def comparable(records: Lookup, length: int, measure: Gap, unit: str) -> Found:
 
 def growth(records: Lookup, lengths: Sequence[int], measure: str, unit: str) -> Found:
     """Slope of each seed's gap against length, over the lengths of the paper, by least squares."""
-    slopes = []
-    table = []
+    gaps = []
     for length in lengths:
         record, base = records(length, "h+J"), records(length, "softmax")
         if record is None or base is None:
             return "", MISSING
         if measure == "percent":
             pairs = zip(record["loss"], base["loss"], strict=True)
-            table.append([100 * (1 - float(np.exp(loss - other))) for loss, other in pairs])
+            gaps.append([100 * (1 - float(np.exp(loss - other))) for loss, other in pairs])
         else:
-            table.append([a - b for a, b in zip(accuracies(record), accuracies(base), strict=True)])
-    slopes = np.polyfit(list(lengths), np.array(table), 1)[0].tolist()
+            gaps.append([a - b for a, b in zip(accuracies(record), accuracies(base), strict=True)])
+    slopes = np.polyfit(list(lengths), np.array(gaps), 1)[0].tolist()
     found = interval(slopes)
     sign = HOLDS if found.side > 0 else FAILS if found.side < 0 else OPEN
     return f"{found.text(3, sign=True)} {unit} a token, T = {lengths[0]} to {lengths[-1]}", sign

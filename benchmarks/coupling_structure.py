@@ -13,8 +13,9 @@ from typing import Any
 import bracket_matching
 import length_scaling
 from evidence import by_distance, find
-from evidence_tables import markdown, structure
+from evidence_tables import structure
 from grid import options, run_grid
+from markdown_table import table
 from records import RESULTS
 
 #: Lengths of the text and of the brackets (without a feed-forward layer) whose couplings are shown.
@@ -28,7 +29,7 @@ def main() -> None:
         cells = [cell for cell in bracket_matching.cells(True) if cell["kind"] == "h+J"]
         run_grid("coupling_structure", cells, bracket_matching.run, given.out, **more)
         found = by_distance(find(given.out.stem, given.out.parent)[0])
-        return print(markdown(["distance", "mean J"], [[str(d), gap.text(3, True)] for d, gap in found.items()]))
+        return print(table(["distance", "mean J"], [[str(d), gap.text(3, True)] for d, gap in found.items()]))
     text = length_scaling.Run(None if given.data is None else str(given.data))
     cells = [cell for cell in length_scaling.cells(False) if cell["kind"] == "h+J" and cell["length"] in LENGTHS]
     run_grid("length_scaling", cells, text, RESULTS / "length_scaling.jsonl", **more)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from grid import Cell, options, run_grid
 from protocol import BATCHES, TEST_SEED, WIDTHS, best_setting, make, outcome
-from sampler_training import distance
+from sampler_training import Asked, distance
 from torch import Tensor
 
 from qboltz import AnnealingSchedule, AnnealingSolver, ExactSolver, IsingModel, StatevectorSolver
@@ -188,17 +188,6 @@ class Run:
             loss, accuracy = evaluate_each(model, test)
             found[f"with {name}"] = {"loss": loss, "accuracy": accuracy}
         return found | {"aer": agreement(model, test)}
-
-
-class Asked:
-    """Exact answers; keeps the models that were asked for."""
-
-    def __init__(self) -> None:
-        self.models: list[IsingModel] = []
-
-    def solve(self, model: IsingModel) -> SpinEnsemble:
-        self.models.append(model)
-        return ExactSolver().solve(model)
 
 
 @torch.no_grad()

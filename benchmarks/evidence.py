@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bracket_matching import MAIN
 from paired import Interval, difference, interval
-from protocol import KINDS
 from records import RESULTS, read
 
 Record = dict[str, Any]
 TEXT_LENGTHS, BRACKET_LENGTHS = (4, 6, 8, 10, 12, 16, 20), (8, 10, 12, 14, 16, 20)
-MAIN_FORM = {"kinds": 1, "form": "marked"}
 
 
 def find(name: str, folder: Path = RESULTS, **cell: Any) -> list[Record]:
@@ -64,12 +63,20 @@ def across(
     base: str = "softmax",
 ) -> dict[int, Interval]:
     """A paired difference at every length that has been run."""
-    found = {}
-    for length in lengths:
-        record, other = records(length, kind), records(length, base)
-        if record is not None and other is not None:
-            found[length] = measure(record, other)
-    return found
+    found = {length: gap_at(records, length, kind, measure, base) for length in lengths}
+    return {length: gap for length, gap in found.items() if gap is not None}
+
+
+def gap_at(
+    records: Callable[[int, str], Record | None],
+    length: int,
+    kind: str,
+    measure: Callable[[Record, Record], Interval],
+    base: str = "softmax",
+) -> Interval | None:
+    """A paired difference at one length, ``None`` unless both have been run."""
+    record, other = records(length, kind), records(length, base)
+    return None if record is None or other is None else measure(record, other)
 
 
 def text(length: int, kind: str) -> Record | None:
@@ -78,15 +85,8 @@ def text(length: int, kind: str) -> Record | None:
 
 def brackets(ffn: bool, **form: Any) -> Callable[[int, str], Record | None]:
     """Records by length and kind, in one form of the task."""
-    chosen = MAIN_FORM | form
+    chosen = MAIN | form
     return lambda length, kind: one("bracket_matching", length=length, kind=kind, ffn=ffn, **chosen)
-
-
-def growth(gaps: dict[int, Interval]) -> float | None:
-    """Slope of the mean differences against length, per token, by least squares; ``None`` for fewer than three."""
-    if len(gaps) < 3:
-        return None
-    return float(np.polyfit(list(gaps), [gap.mean for gap in gaps.values()], 1)[0])
 
 
 def steps_to(record: Record, accuracy: float) -> list[float]:
@@ -114,8 +114,3 @@ def by_distance(record: Record) -> dict[int, Interval]:
         d: interval(np.diagonal(dense, d, 1, 2).mean(1).tolist())  # (S,)
         for d in range(1, dense.shape[1])
     }
-
-
-def kinds_run(records: Callable[[int, str], Record | None], lengths: Sequence[int]) -> list[str]:
-    """Kinds with a record at some of the lengths."""
-    return [kind for kind in KINDS if any(records(length, kind) is not None for length in lengths)]

@@ -19,6 +19,7 @@ from evidence import (
     brackets,
     by_distance,
     find,
+    gap_at,
     one,
     pair_matrix,
     percent_gap,
@@ -28,16 +29,10 @@ from evidence import (
     text,
 )
 from joint_choice import CASES
+from markdown_table import table
 from paired import Interval, interval
 from protocol import KINDS
 from started import combinations
-
-Rows = list[list[str]]
-
-
-def markdown(head: list[str], rows: Rows) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def shown(found: Interval | None, digits: int, sign: bool = False) -> str:
@@ -46,17 +41,6 @@ def shown(found: Interval | None, digits: int, sign: bool = False) -> str:
         return ""
     text_ = found.text(digits, sign)
     return f"**{text_}**" if sign and found.side else text_
-
-
-def against(
-    records: Callable[[int, str], Record | None],
-    length: int,
-    kind: str,
-    measure: Callable[[Record, Record], Interval],
-    base: str = "softmax",
-) -> Interval | None:
-    record, other = records(length, kind), records(length, base)
-    return None if record is None or other is None else measure(record, other)
 
 
 def scaling(
@@ -75,9 +59,9 @@ def scaling(
             if kind == "softmax":
                 cells.append("" if record is None else f"{statistics.mean(level(record)):.{digits}f}")
             else:
-                cells.append(shown(against(records, length, kind, measure), digits, sign=True))
+                cells.append(shown(gap_at(records, length, kind, measure), digits, sign=True))
         rows.append([f"`{kind}`" if kind != "softmax" else "`softmax`, mean", *cells])
-    return markdown(["", *(f"T = {length}" for length in lengths)], rows)
+    return table(["", *(f"T = {length}" for length in lengths)], rows)
 
 
 def text_scaling() -> str:
@@ -97,9 +81,9 @@ def bracket_forms() -> str:
         for length in (12, 16):
             base = records(length, "softmax")
             cells = ["" if base is None else f"{statistics.mean(accuracies(base)):.1f}"]
-            cells += [shown(against(records, length, kind, point_gap), 1, sign=True) for kind in KINDS[1:]]
+            cells += [shown(gap_at(records, length, kind, point_gap), 1, sign=True) for kind in KINDS[1:]]
             rows.append([f"{label}, T = {length}", *cells])
-    return markdown(["", "`softmax`", *(f"`{kind}`" for kind in KINDS[1:])], rows)
+    return table(["", "`softmax`", *(f"`{kind}`" for kind in KINDS[1:])], rows)
 
 
 def bracket_steps() -> str:
@@ -119,7 +103,7 @@ def bracket_steps() -> str:
                 cells.append(f"{median:.0f} ({len(reached)})" if math.isfinite(median) else f"never ({len(reached)})")
             if any(cells):
                 rows.append([f"T = {length}, {'with' if ffn else 'without'} feed-forward", *cells])
-    return markdown(["median steps (seeds that reach it, of 10)", *(f"`{kind}`" for kind in KINDS)], rows)
+    return table(["median steps (seeds that reach it, of 10)", *(f"`{kind}`" for kind in KINDS)], rows)
 
 
 def bracket_pairs(key: str, length: int = 16) -> str:
@@ -140,7 +124,7 @@ def bracket_pairs(key: str, length: int = 16) -> str:
         ]
         rows.append([str(value), str(asked), *cells])
     name = {"by_distance": "distance", "by_depth": "depth"}[key]
-    return markdown([name, "questions", *(f"`{kind}`" for kind in done)], rows)
+    return table([name, "questions", *(f"`{kind}`" for kind in done)], rows)
 
 
 def ablation() -> str:
@@ -161,13 +145,13 @@ def ablation() -> str:
                 cells.append("")
                 continue
             own = f"{statistics.mean(level(record)):.{digits}f}"
-            gap = against(records, length, kind, measure)
+            gap = gap_at(records, length, kind, measure)
             cells.append(own if kind == "softmax" else f"{own}; {shown(gap, min(digits, 2), sign=True)}")
         at = [text(12, kind), brackets(True)(12, kind)]
         counts = " / ".join("" if record is None else f"{record['parameters']:,}" for record in at)
         rows.append([f"`{kind}`", counts, *cells])
     head = ["", "parameters, text / brackets, T = 12", *(case[0] for case in cases)]
-    return markdown(head, rows)
+    return table(head, rows)
 
 
 def structure() -> str:
@@ -180,7 +164,7 @@ def structure() -> str:
     columns = {name: by_distance(record) for name, record in found.items() if record is not None}
     distances = sorted({d for column in columns.values() for d in column})
     rows = [[str(d), *(shown(column.get(d), 3, sign=True) for column in columns.values())] for d in distances]
-    return markdown(["distance", *columns], rows)
+    return table(["distance", *columns], rows)
 
 
 def planted() -> str:
@@ -198,7 +182,7 @@ def planted() -> str:
             error = statistics.mean(record["rms_error"] for record in found)
             cells.append(f"{correlation.text(3)}; {100 * signs:.0f}%; {error:.3f}")
         rows.append([solver, *cells])
-    return markdown(["trained with", *(f"{size:,} examples" for size in planted_couplings.SIZES)], rows)
+    return table(["trained with", *(f"{size:,} examples" for size in planted_couplings.SIZES)], rows)
 
 
 def label(kind: str, start: float) -> str:
@@ -214,7 +198,7 @@ def recall_pairs() -> str:
         rows.append([label(kind, start), *(spread(record) for record in found)])
     deeper = [one("associative_recall", pairs=p, kind="softmax", start=0.0, ffn=True, seeds=[0, 5]) for p in pairs]
     rows.append(["`softmax` with a feed-forward layer", *(spread(record) for record in deeper)])
-    return markdown(["mean (lowest)", *(f"P = {p}" for p in pairs)], rows)
+    return table(["mean (lowest)", *(f"P = {p}" for p in pairs)], rows)
 
 
 def recall_starts() -> str:
@@ -224,7 +208,7 @@ def recall_starts() -> str:
     for kind in ("h+J", "softmax+mixing"):
         found = [one("associative_recall", pairs=4, kind=kind, start=s, ffn=False, seeds=[0, 5]) for s in starts]
         rows.append([f"`{kind}`", *(spread(record) for record in found)])
-    return markdown(["mean (lowest), P = 4", *(f"start {start:g}" for start in starts)], rows)
+    return table(["mean (lowest), P = 4", *(f"start {start:g}" for start in starts)], rows)
 
 
 def recall_couplings() -> str:
@@ -241,7 +225,7 @@ def recall_couplings() -> str:
             roles = [bonds[:, :-1:2], bonds[:, 1:-1:2], dense[:, j, k], dense[:, -1, :-1]]
             cells = [interval(role.mean(1).tolist()).text(2, True) for role in roles]
             rows.append([f"`{kind}`, P = {pairs}", *cells])
-    return markdown(["", "key and its value", "value and next key", "other pairs", "with the query's position"], rows)
+    return table(["", "key and its value", "value and next key", "other pairs", "with the query's position"], rows)
 
 
 def spread(record: Record | None) -> str:
@@ -276,7 +260,7 @@ def joint() -> str:
         best = max(rivals, key=lambda record: statistics.mean(record["accuracy"]))
         cells.append(shown(point_gap(ours, best), 1, sign=True))
     rows.append(["`h+J`, started, minus the best other kind", *cells])
-    return markdown(["accuracy, percent", *(f"{task}, T = {length}" for task, length, _ in CASES)], rows)
+    return table(["accuracy, percent", *(f"{task}, T = {length}" for task, length, _ in CASES)], rows)
 
 
 def rings() -> str:
@@ -296,7 +280,7 @@ def rings() -> str:
             cells += [own, "" if record is ours or kind == "h+J" else shown(point_gap(ours, record), 1, sign=True)]
         rows.append([label(kind, start) + (", feed-forward layer" if ffn else ""), *cells])
     head = [part for length in ring_choice.LENGTHS for part in (f"T = {length}: accuracy, %", "`h+J` minus it")]
-    return markdown(["", *head], rows)
+    return table(["", *head], rows)
 
 
 def dqa() -> str:
@@ -315,7 +299,7 @@ def dqa() -> str:
             where = f"{task}, T = {length}{', q and k normalized' if norm else ''}"
             rows.append([where, name, *dqa_cells(task, record, exact)])
     head = ["task", "trained with", "own solver", "minus exactly trained", "with exact", "with fitted circuits"]
-    return markdown([*head, "with angles refitted to it", "correlation of J", "z² of Aer"], rows)
+    return table([*head, "with angles refitted to it", "correlation of J", "z² of Aer"], rows)
 
 
 def dqa_cells(task: str, record: Record, exact: Record) -> list[str]:
@@ -353,7 +337,7 @@ def explored() -> str:
         gap = "" if other is None or "h+J" not in found else shown(point_gap(found["h+J"], other), 1, sign=True)
         rows.append([name, *cells, gap])
     head = ["changed", *(f"`{kind}`" for kind in exploration.COMPARED), "`h+J` minus `softmax`"]
-    return markdown(head, rows)
+    return table(head, rows)
 
 
 EVIDENCE: dict[str, Callable[[], str]] = {

@@ -15,9 +15,9 @@ from fidelity_records import (
     recorded_errors,
     recorded_names,
     records,
-    table,
     value,
 )
+from markdown_table import table
 
 Measured = list[float]
 WEAK, MIDDLE = (0.5, 0.1), (0.5, 0.3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -67,11 +67,6 @@ def compact(measured: Sequence[float] | None) -> str:
     if round(error * 10**digits) == 10:  # 0.096 is (1) of the digit before
         digits -= 1
     return f"{number:.{digits}f}({round(error * 10**digits)})"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [list(head), ["---"] * len(head), *(list(row) for row in rows)]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def recorded_names() -> list[str]:

@@ -16,9 +16,9 @@ from fidelity_records import (
     recorded_errors,
     recorded_names,
     records,
-    table,
     value,
 )
+from markdown_table import table
 
 KINDS = ("conditional", "corrected")
 

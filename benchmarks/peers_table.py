@@ -8,6 +8,8 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from markdown_table import table as markdown
+
 Record = dict[str, Any]
 
 
@@ -18,7 +20,7 @@ def table(records: list[Record]) -> str:
 
 def computes_table(records: list[Record]) -> str:
     computes = {name: values["computes"] for _, name, values, _ in _shown(records)}
-    return _markdown(["method", "what its numbers are"], [[name, text] for name, text in computes.items()])
+    return markdown(["method", "what its numbers are"], [[name, text] for name, text in computes.items()])
 
 
 def layer_table(records: list[Record]) -> str:
@@ -31,7 +33,7 @@ def layer_table(records: list[Record]) -> str:
         lines.append(line + (["not run: " + values["not_run"], *[""] * 5] if "not_run" in values else []))
         if "not_run" not in values:
             lines[-1] += _layer_cells(values, methods)
-    return _markdown(head, lines)
+    return markdown(head, lines)
 
 
 def _shown(records: list[Record]) -> list[tuple[Record, str, Record, dict[str, Record]]]:
@@ -90,12 +92,8 @@ def exact_table(records: list[Record]) -> str:
         [name, *(", ".join(by_size.get(size, [])) for size in sizes), f"{worst[name]:.1g}"]
         for name, by_size in cells.items()
     ]
-    return _markdown(head, lines)
+    return markdown(head, lines)
 
 
 def _seconds(value: float) -> str:
     return f"{value:.3g} s" if value >= 1 else f"{1e3 * value:.3g} ms"
-
-
-def _markdown(head: list[str], lines: list[list[str]]) -> str:
-    return "".join("| " + " | ".join(line) + " |\n" for line in [head, ["---"] * len(head), *lines])

@@ -23,6 +23,7 @@ import peers_table
 from evidence_tables import EVIDENCE
 from fidelity_claims import CLAIMS
 from fidelity_tables import TABLES as FIDELITY
+from markdown_table import table
 from records import RESULTS, read
 from scipy.stats import t as student
 
@@ -49,11 +50,6 @@ SHORT_LADDER = {
     "mean field, naive": "`h+J`, naive mean field",
     "mean field, one step": "`h+J`, one mean-field step",
 }
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def holds(passed: bool) -> str:

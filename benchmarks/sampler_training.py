@@ -204,7 +204,7 @@ def run(name: str, start: float, seed: int, steps: int) -> dict[str, Any]:
     return record
 
 
-class _Asked:
+class Asked:
     """Exact answers, and the models that were asked for."""
 
     def __init__(self) -> None:
@@ -222,7 +222,7 @@ def agreement(start: float, seed: int, steps: int) -> dict[str, Any]:
     the squared ``z`` of the magnetizations is 1.
     """
     model, _ = trained("exact", start, seed, steps)
-    asked = _Asked()
+    asked = Asked()
     with using_solver(model, asked):
         evaluate(model, TASK.batch(data_generator(seed, "test"), AGREEMENT_SEQUENCES, "test"))
     free = asked.models[0].decoupled()

@@ -127,12 +127,6 @@ def test_steps_to_an_accuracy_are_of_each_seed():
     assert evidence.steps_to(curves, 0.97) == [math.inf, 30]
 
 
-def test_growth_is_the_slope_of_the_gaps():
-    gaps = {T: evidence.Interval(0.5 * T - 1, 0, 0) for T in (4, 8, 12)}
-    assert evidence.growth(gaps) == pytest.approx(0.5)
-    assert evidence.growth({4: gaps[4], 8: gaps[8]}) is None
-
-
 def test_every_kind_has_the_same_budget_of_tuning():
     for task in ("brackets", "shakespeare"):
         assert len({len(set(protocol.settings(task, kind))) for kind in protocol.KINDS}) == 1
